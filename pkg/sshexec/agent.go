@@ -48,9 +48,20 @@ func (c *Conn) Read(b []byte) (int, error) { return c.in.Read(b) }
 // set, Agent first copies zxfer there, for another architecture from a file. It also works if the
 // ssh account always starts an agent (a forced command).
 //
-// It returns a refusal (fault.Refused) if Bootstrap is not set, the host's system or architecture
-// is not supported, or no cache directory can hold an executable.
+// It returns a *NoAgentError if the host permits a login but cannot run zxfer: its system or
+// architecture is not supported, no cache directory can hold an executable, Bootstrap is not set, or
+// the account runs no shell.
 func Agent(ctx context.Context, o Options) (*Conn, error) { return connect(ctx, o, "") }
+
+// NoAgentError means that a host permits a login but cannot run zxfer.
+type NoAgentError struct {
+	Host   string
+	Reason error
+}
+
+func (e *NoAgentError) Error() string { return e.Host + ": " + e.Reason.Error() }
+
+func (e *NoAgentError) Unwrap() error { return e.Reason }
 
 // connect starts the agent with an additional argument, "" for none. If it fails, it ends
 // everything that it started.
@@ -98,6 +109,10 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	}
 	if ctx.Err() == nil && !strings.Contains(err.Error(), a.banner) {
 		a.logBanner()
+	}
+	loggedIn := p.outcome(true) == nil && !p.forced.Load()
+	if argument == "" && ctx.Err() == nil && !late.Load() && (loggedIn || fault.ClassOf(err) == fault.Refused) {
+		return nil, &NoAgentError{o.Host, err}
 	}
 	return nil, fmt.Errorf("%s: %w", o.Host, err)
 }

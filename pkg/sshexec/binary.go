@@ -60,7 +60,7 @@ func (o *Options) binaryFor(system, machine string) (*build, error) {
 	case goarch == runtime.GOARCH:
 		return nil, nil
 	case goarch == "":
-		return nil, fault.Refusef("for a host without zxfer, use zxfer send --wire nc", "its machine is %s, this zxfer is for %s", machine, runtime.GOARCH)
+		return nil, fault.Refusef("build zxfer for its architecture, and install it there", "its machine is %s, this zxfer is for %s", machine, runtime.GOARCH)
 	}
 	own, _ := debug.ReadBuildInfo()
 	dirs := o.binaryDirs

@@ -58,6 +58,19 @@ func (o *Options) start(remote string) (*process, error) {
 }
 
 func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
+	return o.startBy(`exec "$@"`, remote, stderr)
+}
+
+// untilInputEnds runs a command and ends it at the end of standard input, which zxfer's end causes. The
+// command itself reads nothing. After its end nothing signals its number, which may be reused. cleanup is a
+// line of shell that runs then.
+func untilInputEnds(cleanup string) string {
+	return `exec 3<&0; "$@" </dev/null 3<&- & p=$!; { cat <&3 >/dev/null; kill $p; } 2>/dev/null & w=$!; ` +
+		`exec 3<&-; wait $p; r=$?; kill $w 2>/dev/null; ` + cleanup + `; exit $r`
+}
+
+// startBy is like startWith. run is the line of shell that runs the remote shell.
+func (o *Options) startBy(run, remote string, stderr *tail) (*process, error) {
 	argv, err := o.argv(remote)
 	if err != nil {
 		return nil, err
@@ -71,7 +84,7 @@ func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
 		return nil, err
 	}
 	// Ignored signals are also ignored after exec.
-	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" INT QUIT; exec "$@"`, "sh", path}, argv[1:]...)...)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" INT QUIT; ` + run, "sh", path}, argv[1:]...)...)
 	p := &process{name: filepath.Base(path), tryCommand: shellquote.Join(append(words, o.Host, "true")...), cmd: cmd,
 		stderr: stderr, waited: make(chan struct{})}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")

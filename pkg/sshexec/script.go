@@ -43,7 +43,7 @@ type Script struct {
 	cause func() error // error of the ended context, or nil
 
 	out       output
-	outputErr error // ErrOutput or nil; valid after done is closed
+	outputErr error // ErrOutput, errBanner or nil; valid after done is closed
 	done      chan struct{}
 }
 
@@ -51,6 +51,12 @@ type Script struct {
 const maxOutput = 64 << 20
 
 var ErrOutput = fmt.Errorf("its output is longer than %d bytes", maxOutput)
+
+// ErrNoShell means that the account permits a login but runs no POSIX shell, for example because a
+// forced command permits only some commands.
+var ErrNoShell = errors.New("no shell ran the script")
+
+var errBanner = fmt.Errorf("%w: the account printed more than %d bytes before", ErrNoShell, maxBanner)
 
 // output collects the output of a script, without earlier output of the login shell.
 type output struct {
@@ -70,7 +76,7 @@ func (o *output) Write(b []byte) (int, error) {
 			o.b.Next(o.b.Len() - len(rest))
 			close(o.ran)
 		} else if o.b.Len() > maxBanner {
-			o.b.Next(o.b.Len() - maxBanner)
+			return 0, errBanner
 		}
 	}
 	return len(b), nil
@@ -81,12 +87,8 @@ func (o *output) Write(b []byte) (int, error) {
 // password, because several scripts may run concurrently; see StartMaster.
 func Run(ctx context.Context, o Options, script string) (*Script, error) {
 	o.batch = true
-	return run(ctx, o, script)
-}
-
-func run(ctx context.Context, o Options, script string) (*Script, error) {
-	if strings.Contains("\n"+script+"\n", "\n"+runWord+"\n") {
-		return nil, fmt.Errorf("%s: a script must not contain the line %q", o.Host, runWord)
+	if err := o.checkScript(script); err != nil {
+		return nil, err
 	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
@@ -101,7 +103,8 @@ func run(ctx context.Context, o Options, script string) (*Script, error) {
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		// The exit status shows whether the output is complete.
-		if _, err := io.Copy(&s.out, p.out); errors.Is(err, ErrOutput) {
+		if _, err := io.Copy(&s.out, p.out); errors.Is(err, ErrOutput) || errors.Is(err, errBanner) {
+			_ = p.out.Close() // otherwise the host may wait to write more
 			s.outputErr = err
 			_ = p.shutdown(0)
 		}
@@ -117,6 +120,13 @@ func run(ctx context.Context, o Options, script string) (*Script, error) {
 	}()
 	go s.feed(script)
 	return s, nil
+}
+
+func (o *Options) checkScript(script string) error {
+	if strings.Contains("\n"+script+"\n", "\n"+runWord+"\n") {
+		return fmt.Errorf("%s: a script must not contain the line %q", o.Host, runWord)
+	}
+	return nil
 }
 
 // scriptLines limits the kept lines of a script's standard error. zfs prints one for each unknown
@@ -167,13 +177,26 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 	case !ran && (bytes.Contains(s.out.b.Bytes(), []byte("\n"+agentWord)) || strings.HasPrefix(s.p.stderr.String(), "zxfer: ")):
 		// A forced agent reads the script as a message, and may report an error before its hello.
 		err = fault.Refusef("use an account that starts a shell", "the account always starts an agent, which does not run scripts")
-	case !ran || status < 0 || status == 255 && isSSH(s.p.name):
-		if err = s.p.failure(); err == nil {
-			err = fmt.Errorf("no shell ran the script; output: %s", cmp.Or(strings.TrimSpace(s.p.stderr.String()), "nothing"))
-		}
+	default:
+		err = s.p.outcome(ran)
 	}
 	if err != nil {
 		return nil, "", 0, fmt.Errorf("%s: %w", s.o.Host, err)
 	}
 	return s.out.b.Bytes(), s.p.stderr.text(), status, nil
+}
+
+// outcome returns why the exit status of an ended process is not that of the remote command. ran
+// reports whether the remote shell read the command. It returns nil if the status is the command's.
+func (p *process) outcome(ran bool) error {
+	status := p.cmd.ProcessState.ExitCode()
+	switch failed := p.failure(); {
+	case status < 0 || status == 255 && isSSH(p.name):
+		return failed
+	case !ran && failed != nil:
+		return fmt.Errorf("%w: %w", ErrNoShell, failed)
+	case !ran:
+		return fmt.Errorf("%w; output: %s", ErrNoShell, cmp.Or(strings.TrimSpace(p.stderr.String()), "nothing"))
+	}
+	return nil
 }

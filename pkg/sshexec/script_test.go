@@ -49,7 +49,7 @@ func TestScriptResult(t *testing.T) {
 		"exit status 3":           {`exec sh -c "$command"`, "echo oops >&2; exit 3", "oops", 3, ""},
 		"killed remotely":         {`exec sh -c "$command"`, "sh -c 'kill -9 $$'", "Killed", 137, ""},
 		"several lines":           {`exec sh -c "$command"`, "for i in 1 2 3 4 5 6 7; do echo $i >&2; done", "1\n2\n3\n4\n5\n6\n7", 0, ""},
-		"not a shell":             {`echo This account is not available.; exit 1`, "true", "", 0, "beta: sh: exit status 1: no error message"},
+		"not a shell":             {`echo This account is not available.; exit 1`, "true", "", 0, "beta: no shell ran the script: sh: exit status 1: no error message"},
 		"no output":               {`exit 0`, "true", "", 0, "beta: no shell ran the script; output: nothing"},
 		"truncated script":        {`head -c 10 | sh -c "$command"`, "echo this is long enough to be cut", "", 0, "beta: "},
 		"contains the end marker": {`exec sh -c "$command"`, "echo '\nzxfer-run\n'", "", 0, "must not contain"},

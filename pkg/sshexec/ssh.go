@@ -3,7 +3,7 @@ package sshexec
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -89,7 +89,10 @@ func (o *Options) argv(remote string) ([]string, error) {
 		words = append(words, "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
 			"-o", "ConnectTimeout=20", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes", "-e", "none", "--")
 	}
-	return append(words, o.Host, remote), nil
+	if words = append(words, o.Host); remote != "" {
+		words = append(words, remote)
+	}
+	return words, nil
 }
 
 func isSSH(program string) bool { return filepath.Base(program) == "ssh" }
@@ -206,9 +209,13 @@ func readLines(file string) (out [][]string) {
 	return out
 }
 
-// maxSocketPath limits the path of a socket. The kernel permits 108 bytes, and ssh needs some for a
-// temporary name.
-const maxSocketPath = 85
+const (
+	// maxTempDir limits the directory for temporary files, in bytes. The kernel permits 108 bytes for the
+	// path of a socket, and ssh adds 17 for a temporary name.
+	maxTempDir = 60
+	// specialInPath has the characters that ssh does not take literally in a ControlPath.
+	specialInPath = "%$~\"'\\ \t\n"
+)
 
 // Master is an ssh connection that scripts share (ControlMaster in ssh_config(5)). It saves each
 // script a few hundred milliseconds and a password prompt. Remote shells other than ssh have no
@@ -219,44 +226,76 @@ type Master struct {
 	Options Options
 
 	socket string // "" if no connection is shared
-	script *Script
+	end    func(timeout time.Duration)
 }
 
-// StartMaster connects to a host. ssh may ask for a password.
+// socketPoll is how often a Master looks for ssh's socket.
+const socketPoll = 10 * time.Millisecond
+
+// StartMaster connects to a host. ssh may ask for a password. The shared connection runs no command, so that
+// it needs no shell there, and ends with this process even if a script on it hangs.
 func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	h := &Master{Options: o}
-	words, err := o.words()
+	socket, err := o.masterSocket()
+	if err != nil || socket == "" {
+		return h, err
+	}
+	h.shareThrough(socket)
+	o.mux = append(masterOptions(socket), "-N")
+	cleanup := "{ rm -f " + shellquote.Join(socket) + "; rmdir " + shellquote.Join(filepath.Dir(socket)) + "; } 2>/dev/null"
+	p, err := o.startBy(untilInputEnds(cleanup), "", &tail{log: func(string) {}, maxLines: tailLines})
 	if err != nil {
+		_ = os.Remove(filepath.Dir(socket))
 		return nil, err
 	}
-	socket := filepath.Join(os.TempDir(), "zxfer-ssh-"+rand.Text())
-	if !isSSH(words[0]) || len(socket) > maxSocketPath {
-		return h, nil
-	}
-	// ssh creates the socket for this user alone and removes it at its end.
-	h.socket = socket
-	o.mux = []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket}
-	h.Options.mux = []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
-	if h.script, err = run(context.WithoutCancel(ctx), o, "while read -r beat; do :; done"); err != nil {
-		return nil, err
-	}
+	h.end = func(timeout time.Duration) { _ = p.shutdown(timeout) }
+	look := time.NewTicker(socketPoll)
+	defer look.Stop()
 	timer := time.NewTimer(o.connectTimeout())
 	defer timer.Stop()
-	select {
-	case <-h.script.out.ran:
-		return h, nil
-	case <-h.script.Done():
-		_, _, _, err = h.script.Result()
-	case <-ctx.Done():
-		err = fmt.Errorf("%s: %w", o.Host, context.Cause(ctx))
-	case <-timer.C:
-		err = fmt.Errorf("%s: no shell answered within %s", o.Host, o.connectTimeout())
+	for {
+		select {
+		case <-look.C:
+			if _, err = os.Stat(socket); err == nil {
+				return h, nil
+			}
+			continue
+		case <-p.waited:
+			err = p.outcome(true)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-timer.C:
+			err = fmt.Errorf("no login within %s", o.connectTimeout())
+		}
+		_ = h.Close() // err has the cause
+		if err == nil {
+			err = errors.New("the remote shell ended")
+		}
+		return nil, fmt.Errorf("%s: %w", o.Host, err)
 	}
-	_ = h.Close() // err has the cause
-	if err == nil {
-		err = fmt.Errorf("%s: the remote shell ended", o.Host)
+}
+
+// masterSocket returns a new path for the socket of a shared connection, or "" if ssh cannot share one. Its
+// new directory admits only this user: ssh's arguments show the path to all local users, and a stranger who
+// creates the socket first would get the data of all scripts.
+func (o *Options) masterSocket() (string, error) {
+	words, err := o.words()
+	if err != nil || !isSSH(words[0]) || len(os.TempDir()) > maxTempDir || strings.ContainsAny(os.TempDir(), specialInPath) {
+		return "", err
 	}
-	return nil, err
+	dir, err := os.MkdirTemp("", "zxfer-ssh-")
+	return filepath.Join(dir, "s"), err
+}
+
+func masterOptions(socket string) []string {
+	return []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket}
+}
+
+// shareThrough makes scripts use the shared connection. ssh creates the socket for this user alone
+// and removes it at its end.
+func (h *Master) shareThrough(socket string) {
+	h.socket = socket
+	h.Options.mux = []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
 }
 
 // Close closes the connection, which ends the scripts that use it.
@@ -264,7 +303,7 @@ func (h *Master) Close() error {
 	if h.socket == "" {
 		return nil
 	}
-	h.script.End(quitTimeout)
-	_ = os.Remove(h.socket) // exists if ssh was killed
+	h.end(quitTimeout)
+	_ = os.RemoveAll(filepath.Dir(h.socket)) // the socket exists if ssh was killed
 	return nil
 }

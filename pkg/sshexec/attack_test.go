@@ -1,0 +1,160 @@
+package sshexec
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
+)
+
+// TestSharedConnectionAdmitsOnlyThisUser expects the socket in a directory that other users cannot enter: they
+// see its path in ssh's arguments, and ssh does not check who created a socket.
+func TestSharedConnectionAdmitsOnlyThisUser(t *testing.T) {
+	dir, tmp := t.TempDir(), t.TempDir()
+	program := filepath.Join(dir, "ssh")
+	text := `#!/bin/sh
+for command; do
+	case $command in ControlPath=*) socket=${command#*=};; esac
+done
+ls -ldn "${socket%/*}" >>` + shellquote.Join(filepath.Join(dir, "modes")) + `
+: >"$socket"
+exec sleep 100000
+`
+	require.NoError(t, os.WriteFile(program, []byte(text), 0o700))
+	t.Setenv("TMPDIR", tmp)
+	o := Options{Host: "beta", Command: shellquote.Join(program)}
+	m, err := StartMaster(t.Context(), o)
+	require.NoError(t, err)
+	require.FileExists(t, m.socket)
+	require.NoError(t, m.Close())
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	modes, err := os.ReadFile(filepath.Join(dir, "modes"))
+	require.NoError(t, err)
+	require.Contains(t, string(modes), "drwx------")
+
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho 'Permission denied (publickey).' >&2; exit 255\n"), 0o700))
+	_, err = StartMaster(t.Context(), o)
+	require.ErrorContains(t, err, "Permission denied")
+	left, err = os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	// ssh expands some characters in a path, so no connection is shared there.
+	t.Setenv("TMPDIR", filepath.Join(tmp, "%h"))
+	socket, err := o.masterSocket()
+	require.NoError(t, err)
+	require.Empty(t, socket)
+}
+
+// TestMasterEndsWithZxfer runs the wrapper of a shared connection. It expects that the end
+// of standard input, such as by kill -9 of zxfer, ends the command, and that the wrapper has the command's status.
+func TestMasterEndsWithZxfer(t *testing.T) {
+	t.Parallel()
+	cleaned := shellquote.Join(filepath.Join(t.TempDir(), "cleaned"))
+	cmd := exec.Command("/bin/sh", "-c", untilInputEnds(": >"+cleaned), "sh", "sh", "-c", "echo up; exec sleep 100000")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 3))
+	require.NoError(t, err)
+	require.NoError(t, in.Close())
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(testenv.Timeout()):
+		_ = cmd.Process.Kill()
+		require.Fail(t, "it still runs")
+	}
+	require.FileExists(t, cleaned)
+
+	cmd = exec.Command("/bin/sh", "-c", untilInputEnds(":"), "sh", "sh", "-c", "exit 7")
+	_, err = cmd.StdinPipe() // stays open
+	require.NoError(t, err)
+	err = cmd.Run()
+	require.Error(t, err)
+	require.Equal(t, 7, cmd.ProcessState.ExitCode())
+}
+
+// TestHostThatReadsNothing expects that the end of the context aborts a pipe whose script was not sent.
+func TestHostThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.remote(`: >"$HOME/up"; exec sleep 100000`)
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan *Pipe, 1)
+	go func() {
+		p, _ := OpenPipe(ctx, o.Options, strings.Repeat("# much\n", 1<<20))
+		opened <- p
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(o.home, "up")); return err == nil }, testenv.Timeout(), time.Millisecond)
+	cancel()
+	select {
+	case p := <-opened:
+		if p == nil {
+			return // canceled before the start
+		}
+		p.End(0)
+		_, _, err := p.Result()
+		require.Error(t, err)
+	case <-time.After(testenv.Timeout()):
+		require.Fail(t, "it still waits")
+	}
+}
+
+// TestPipeScriptWithEndMarker expects a refusal: the launcher would run only the part before the marker.
+func TestPipeScriptWithEndMarker(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	_, err := OpenPipe(t.Context(), o.Options, "echo '\nzxfer-run\n'")
+	require.ErrorContains(t, err, "must not contain")
+}
+
+// TestEndlessBanner expects that a login shell that prints without end has no shell for scripts.
+func TestEndlessBanner(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.remote("while :; do echo Welcome; done")
+	s, err := Run(t.Context(), o.Options, "true")
+	require.NoError(t, err)
+	select {
+	case <-s.Done():
+	case <-time.After(testenv.Timeout()):
+		s.End(0)
+		require.Fail(t, "it is still read")
+	}
+	_, _, _, err = s.Result()
+	require.ErrorIs(t, err, ErrNoShell)
+
+	p, err := OpenPipe(t.Context(), o.Options, "true")
+	require.NoError(t, err)
+	_, err = p.Read(make([]byte, 1))
+	require.Error(t, err)
+	p.End(0)
+	_, _, err = p.Result()
+	require.Error(t, err)
+}
+
+// TestHostNamesAreNoOptions expects that no host name becomes an option of ssh.
+func TestHostNamesAreNoOptions(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"-oProxyCommand=touch pwned", "--", "-N", ""} {
+		_, err := Run(t.Context(), Options{Host: host}, "true")
+		require.Error(t, err, host)
+		_, err = OpenPipe(t.Context(), Options{Host: host}, "true")
+		require.Error(t, err, host)
+		_, err = StartMaster(t.Context(), Options{Host: host})
+		require.Error(t, err, host)
+	}
+}
