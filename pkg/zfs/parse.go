@@ -349,3 +349,13 @@ func ParseMounts(mountinfo, pool string) (all []Mount) {
 
 // mountinfoEscapes decodes the kernel's escapes of separators in mountinfo.
 var mountinfoEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
+
+// ModuleVersion returns the version of the kernel module in the output of `zfs version`, or "".
+func ModuleVersion(text string) string {
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(line, "zfs-kmod-"); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}

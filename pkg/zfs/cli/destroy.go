@@ -43,7 +43,7 @@ func (c *CLI) Destroy(ctx context.Context, versions []string) error {
 		return ignore(err, zfs.NotFound)
 	}
 	for _, ds := range slices.Sorted(maps.Keys(snapshots)) {
-		for names := range chunks(snapshots[ds], maxArg-len(ds)-len("@")) {
+		for names := range chunks(snapshots[ds], min(maxArg, c.maxArgv())-len(ds)-len("@")) {
 			subject := ds
 			if len(names) == 1 {
 				subject += "@" + names[0]

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,12 @@ type kernel struct {
 
 func (*kernel) Host() string { return "beta" }
 func (*kernel) User() string { return "root" }
+
+func (*kernel) Limits() cli.RemoteLimits { return cli.RemoteLimits{MaxArgv: 512 << 10} }
+
+func (*kernel) OpenSend(context.Context, zfs.SendSpec) (cli.Stream, error) {
+	return nil, errors.ErrUnsupported
+}
 
 func (k *kernel) Run(ctx context.Context, argv []string) (cli.RunResult, error) {
 	k.runs = append(k.runs, argv)

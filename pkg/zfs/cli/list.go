@@ -148,7 +148,7 @@ func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*z
 	}
 	properties = append(properties, o.User...)
 	var all []*zfs.Dataset
-	for batch := range chunks(names, maxArgv) {
+	for batch := range chunks(names, c.maxArgv()) {
 		f := zfs.Failure{Op: zfs.OpGet, Subject: batch[len(batch)-1]}
 		q := query(properties)
 		out, err := c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, batch...))
@@ -172,7 +172,7 @@ func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*z
 
 func (c *CLI) versions(ctx context.Context, recursive bool, names []string) (map[string][]zfs.Version, error) {
 	all := map[string][]zfs.Version{}
-	for batch := range chunks(names, maxArgv) {
+	for batch := range chunks(names, c.maxArgv()) {
 		f := zfs.Failure{Op: zfs.OpList, Subject: batch[0]}
 		out, err := c.zfsOutput(ctx, f, zfs.ListVersionsArgs(recursive, batch...))
 		if err = ignoreMissing(err); err != nil {
@@ -214,7 +214,7 @@ func (c *CLI) Properties(ctx context.Context, names, properties []string) (map[s
 			return nil, err
 		}
 	}
-	for batch := range chunks(names, maxArgv) {
+	for batch := range chunks(names, c.maxArgv()) {
 		if err := c.properties(ctx, batch, properties, all); err != nil {
 			return nil, err
 		}

@@ -11,23 +11,27 @@ import (
 type Pools interface {
 	// Damage returns the permanent errors of a pool.
 	Damage(ctx context.Context, pool string) (zfs.Damage, error)
-	// Scrub starts a scrub.
-	Scrub(ctx context.Context, pool string) error
+	// Scrub starts a scrub of the dataset's pool.
+	Scrub(ctx context.Context, dataset string) error
 	// Revert rolls a dataset back to a snapshot.
 	Revert(ctx context.Context, snapshot string) error
-	// Sync writes out a pool's open transaction group.
-	Sync(ctx context.Context, pool string) error
+	// Sync writes out the open transaction group of the dataset's pool.
+	Sync(ctx context.Context, dataset string) error
 }
 
 var _ Pools = (*CLI)(nil)
 
+// Damage returns the permanent errors of a pool. On another host, it does not know mountpoints.
 func (c *CLI) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 	if _, err := zfs.ParseDataset(pool); err != nil {
 		return zfs.Damage{}, err
 	}
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return zfs.Damage{}, err
+	var mountinfo []byte
+	if c.remote == nil {
+		var err error
+		if mountinfo, err = os.ReadFile("/proc/self/mountinfo"); err != nil {
+			return zfs.Damage{}, err
+		}
 	}
 	out, stderr, err := c.outputs(ctx, zfs.Failure{Op: zfs.OpStatus, Subject: pool}, c.zpool, zfs.StatusArgs(pool))
 	if err != nil {
@@ -40,25 +44,31 @@ func (c *CLI) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 	return d, nil
 }
 
-func (c *CLI) Scrub(ctx context.Context, pool string) error {
-	if _, err := zfs.ParseDataset(pool); err != nil {
+func (c *CLI) Scrub(ctx context.Context, dataset string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return err
 	}
+	pool := zfs.PoolOf(dataset)
 	_, err := c.output(ctx, zfs.Failure{Op: zfs.OpScrub, Subject: pool}, c.zpool, zfs.ScrubArgs(pool))
 	return err
 }
 
-// Sync writes out a pool's open transaction group, so that properties such as "written" include the
-// latest changes.
-func (c *CLI) Sync(ctx context.Context, pool string) error {
-	if _, err := zfs.ParseDataset(pool); err != nil {
+// Sync makes properties such as "written" include the latest changes.
+func (c *CLI) Sync(ctx context.Context, dataset string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return err
 	}
-	_, err := c.output(ctx, zfs.Failure{Op: zfs.OpSync, Subject: pool}, c.zpool, []string{"sync", zfs.PoolOf(pool)})
+	pool := zfs.PoolOf(dataset)
+	_, err := c.output(ctx, zfs.Failure{Op: zfs.OpSync, Subject: pool}, c.zpool, []string{"sync", pool})
 	return err
 }
 
+// pool returns the properties and features of a pool. If the host does not permit zpool(8), they are
+// unknown.
 func (c *CLI) pool(ctx context.Context, pool string) (zfs.Pool, error) {
+	if c.remote != nil && c.remote.Limits().NoZpool {
+		return zfs.Pool{Name: pool}, nil
+	}
 	out, err := c.output(ctx, zfs.Failure{Op: zfs.OpPool, Subject: pool}, c.zpool, zfs.PoolArgs(pool))
 	if err != nil {
 		return zfs.Pool{}, err

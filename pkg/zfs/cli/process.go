@@ -252,15 +252,15 @@ func (c *CLI) zfsOutput(ctx context.Context, f zfs.Failure, args []string) (stri
 }
 
 func (c *CLI) output(ctx context.Context, f zfs.Failure, tool string, args []string) (string, error) {
-	if c.remote != nil {
-		return c.outputRemote(ctx, f, tool, args)
-	}
 	out, _, err := c.outputs(ctx, f, tool, args)
 	return out, err
 }
 
-// outputs is like output for local commands, and also returns standard error.
+// outputs is like output, and also returns standard error.
 func (c *CLI) outputs(ctx context.Context, f zfs.Failure, tool string, args []string) (stdout, stderr string, err error) {
+	if c.remote != nil {
+		return c.outputsRemote(ctx, f, tool, args)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
@@ -330,9 +330,17 @@ func ignore(err error, kinds ...zfs.Kind) error {
 	return f.Err()
 }
 
-// maxArgv limits the names given to one command, in bytes. The kernel permits 2 MiB for arguments
-// and environment together with a default stack.
-const maxArgv = 512 << 10
+// localArgv limits the names given to one local command, in bytes. The kernel permits 2 MiB for
+// arguments and environment together with a default stack.
+const localArgv = 512 << 10
+
+// maxArgv returns the limit of the names given to one command, in bytes.
+func (c *CLI) maxArgv() int {
+	if c.remote != nil {
+		return c.remote.Limits().MaxArgv
+	}
+	return localArgv
+}
 
 // maxArg limits one argument in bytes.
 //
@@ -362,9 +370,18 @@ type RemoteRunner interface {
 	Host() string
 	// User returns the user who runs the commands, "" = unknown.
 	User() string
+	Limits() RemoteLimits
 	// Run runs a command to its end. The error means that it could not run or that its outcome is
 	// unknown. A failed command is not an error.
 	Run(ctx context.Context, argv []string) (RunResult, error)
+	// OpenSend starts a stream.
+	OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error)
+}
+
+// RemoteLimits are the limits of the commands on another host.
+type RemoteLimits struct {
+	MaxArgv int  // of the names given to one command, in bytes
+	NoZpool bool // the host does not permit zpool(8)
 }
 
 // RunResult is the outcome of a remote command.
@@ -374,8 +391,8 @@ type RunResult struct {
 	Status int // exit status of a shell: above 128 for a signal
 }
 
-// NewRemote returns a CLI that runs its commands on another host. It has no streams: everything
-// that starts a local process fails, such as OpenSend.
+// NewRemote returns a CLI that runs its commands on another host. It does not receive streams, and
+// everything else that starts a local process also fails.
 func NewRemote(e RemoteRunner, log func(string)) *CLI {
 	c := New(log)
 	c.zfs, c.zpool, c.remote = "zfs", "zpool", e
@@ -385,21 +402,24 @@ func NewRemote(e RemoteRunner, log func(string)) *CLI {
 // errRemote keeps commands for another host from running locally.
 var errRemote = errors.New("it cannot run on another host")
 
-func (c *CLI) outputRemote(ctx context.Context, f zfs.Failure, tool string, args []string) (string, error) {
+func (c *CLI) outputsRemote(ctx context.Context, f zfs.Failure, tool string, args []string) (stdout, stderr string, err error) {
 	f.Argv = append([]string{tool}, args...)
 	r, err := c.remote.Run(ctx, f.Argv)
 	if err != nil {
-		return "", opError(f, err)
+		return "", "", opError(f, err)
 	}
 	if r.Status != 0 {
 		err = r.Err(f, c.remote)
 	}
-	return string(r.Stdout), err
+	return string(r.Stdout), r.Stderr, err
 }
 
-// Err returns the error of a remote command with a nonzero exit status.
+// Err returns the error of a remote command with a nonzero exit status. As of a local command, it keeps only
+// the end of the standard error.
 func (r RunResult) Err(f zfs.Failure, at RemoteRunner) *zfs.Error {
-	f.Stderr, f.User = r.Stderr, at.User()
+	var stderr Tail
+	_, _ = stderr.Write([]byte(r.Stderr)) // never fails
+	f.Stderr, f.User = stderr.String(), at.User()
 	if r.Status > 128 {
 		f.Signal = syscall.Signal(r.Status - 128).String()
 	}

@@ -52,7 +52,7 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 	if err != nil {
 		return nil, err
 	}
-	gate, err := c.gate(ctx, r)
+	gate, err := c.Gate(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 	return &ReceiveSink{p: p, w: w, gate: gate, target: r.Target, name: "zfs receive " + r.Target, log: c.log, kill: kill}, nil
 }
 
-// gate returns the checks for the stream of a receive.
-func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
+// Gate returns the checks for the stream of a receive.
+func (c *CLI) Gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 	gate, err := zfs.NewGate(r)
 	if err != nil || !r.KeepKey || !r.Arrival.Raw {
 		return gate, err
@@ -152,15 +152,24 @@ func (s *ReceiveSink) Bypassable() int64 { return s.gate.Bypassable() }
 // Bypassed records n bytes that were written to the pipe unchecked.
 func (s *ReceiveSink) Bypassed(n int64) { s.gate.Bypassed(n) }
 
+// CheckStream returns the error of the next bytes of a stream for a target, or nil if the gate passes them.
+func CheckStream(gate *zfs.Gate, target string, b []byte) *zfs.Error {
+	err := gate.Check(b)
+	if err == nil {
+		return nil
+	}
+	e := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: target,
+		Detail: "the stream is not what was planned: " + err.Error(),
+		Hint:   "if the source changed, run the same command again; otherwise do not trust that host"}
+	if errors.Is(err, zfs.ErrOtherKey) {
+		e.Hint = "if the key change is intended, let the target's administrator add --allow receive-rekey=" + target
+	}
+	return e
+}
+
 // Write checks bytes and then writes them to zfs receive.
 func (s *ReceiveSink) Write(b []byte) (int, error) {
-	if err := s.gate.Check(b); err != nil {
-		e := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.target,
-			Detail: "the stream is not what was planned: " + err.Error(),
-			Hint:   "if the source changed, run the same command again; otherwise do not trust that host"}
-		if errors.Is(err, zfs.ErrOtherKey) {
-			e.Hint = "if the key change is intended, let the target's administrator add --allow receive-rekey=" + s.target
-		}
+	if e := CheckStream(s.gate, s.target, b); e != nil {
 		s.refused.Store(e)
 		return 0, e
 	}

@@ -43,6 +43,9 @@ var errReleased = errors.New("stream was closed before its end")
 
 // OpenSend starts a stream. It ends with ctx, with Close, or with this process.
 func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error) {
+	if c.remote != nil {
+		return c.remote.OpenSend(ctx, s)
+	}
 	args, err := zfs.SendArgs(s)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func (c *CLI) Mark(ctx context.Context, property, value string, snapshots []stri
 			return err
 		}
 	}
-	for batch := range chunks(snapshots, maxArgv) {
+	for batch := range chunks(snapshots, c.maxArgv()) {
 		f := zfs.Failure{Op: zfs.OpSet, Subject: batch[0], Properties: []string{property}}
 		if _, err := c.zfsOutput(ctx, f, append([]string{"set", property + "=" + value}, batch...)); err != nil {
 			return err
@@ -136,7 +136,7 @@ func (c *CLI) hold(ctx context.Context, op string, ignored zfs.Kind, tag string,
 		return err
 	}
 	var errs []error
-	for batch := range chunks(snapshots, maxArgv) {
+	for batch := range chunks(snapshots, c.maxArgv()) {
 		_, err := c.zfsOutput(ctx, zfs.Failure{Op: op, Subject: batch[0]}, append([]string{op, tag}, batch...))
 		errs = append(errs, ignore(err, ignored))
 	}
@@ -151,7 +151,7 @@ func (c *CLI) Holds(ctx context.Context, snapshots []string) (map[string][]strin
 			return nil, err
 		}
 	}
-	for batch := range chunks(snapshots, maxArgv) {
+	for batch := range chunks(snapshots, c.maxArgv()) {
 		f := zfs.Failure{Op: zfs.OpHold, Subject: batch[0]}
 		out, err := c.zfsOutput(ctx, f, append([]string{"holds", "-H"}, batch...))
 		if err = ignoreMissing(err); err != nil {
