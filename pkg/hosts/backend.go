@@ -18,14 +18,9 @@ import (
 // direct has the operations that Local forwards to its tools unchanged.
 type direct interface {
 	Datasets
-	SetProperties(ctx context.Context, a zfs.PropertyChange) error
-	Mount(ctx context.Context, dataset string) error
-	Unmount(ctx context.Context, dataset string) error
-	Rollback(ctx context.Context, r zfs.Rollback) error
+	Copies
 	InUse(ctx context.Context, paths []string) (map[string]string, error)
-	DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error
 	Mark(ctx context.Context, property, value string, snapshots []string) error
-	RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error
 	DestroyOrphans(ctx context.Context, all []zfs.Orphan) error
 	cli.Pools // Local adds Damage, Scrub and Sync by dataset
 }
@@ -46,7 +41,6 @@ type Tools interface {
 
 	InheritKey(ctx context.Context, dataset string) error
 	MakeEncryptionRoot(ctx context.Context, dataset string) error
-	CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error)
 	RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (zfs.DrillResult, error)
 }
 

@@ -106,7 +106,7 @@ func TestConnectionIsShared(t *testing.T) {
 		require.NoError(t, s.Get("beta", &transport.Settings{}).Do(t.Context(), noOp))
 		require.NoError(t, s.Get("beta", plain).Do(t.Context(), noOp))
 	}
-	require.Equal(t, []Address{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, Plain: true}}, o.lines)
+	require.Equal(t, []Address{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, NC: true}}, o.lines)
 	require.Equal(t, []string{"beta", "local"}, []string{s.Get("beta", plain).Label(), s.Get("", plain).Label()})
 	to, err := s.Get("beta", plain).Relay(t.Context(), "127.0.0.1:7", nil)
 	require.NoError(t, err)

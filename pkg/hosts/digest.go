@@ -10,7 +10,13 @@ import (
 
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/cli"
 )
+
+// Sender starts streams.
+type Sender interface {
+	OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error)
+}
 
 // Digest reads a stream and returns the digest of its contents.
 func (l *Local) Digest(ctx context.Context, q ContentQuery, progress func(transfer.Progress)) (d Digest, err error) {
@@ -23,8 +29,13 @@ func (l *Local) Digest(ctx context.Context, q ContentQuery, progress func(transf
 		}
 		defer func() { err = errors.Join(err, unload()) }()
 	}
+	return DigestOf(ctx, l.tools, q, progress)
+}
+
+// DigestOf reads a stream that a host sends and returns the digest of its contents.
+func DigestOf(ctx context.Context, host Sender, q ContentQuery, progress func(transfer.Progress)) (d Digest, err error) {
 	q.Flags = q.Flags.ForDigest()
-	src, err := l.tools.OpenSend(ctx, q.SendSpec)
+	src, err := host.OpenSend(ctx, q.SendSpec)
 	if err != nil {
 		return d, err
 	}

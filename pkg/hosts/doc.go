@@ -7,7 +7,7 @@
 //   - Request: one run of an Op with its arguments and its answer.
 //   - Host: runs Requests. Call, Watch and Run make one and run it.
 //   - Local: the Host of this computer. Package agent has its remote counterpart, which forwards each
-//     Request to a Local there. Package netcat has a host without zxfer, which runs the plain Ops.
+//     Request to a Local there. Package agentless has a host without zxfer, which runs the plain Ops.
 //   - Task: a host's part of a transfer, between a source end (From) and a target end (To).
 //   - Back end: the program that a Local changes ZFS with, libzfs_core or zfs(8).
 //   - Opener: connects to the host at an Address.

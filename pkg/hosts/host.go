@@ -37,6 +37,22 @@ type Plain interface {
 	Facts(ctx context.Context) (Facts, error)
 	HostFacts(ctx context.Context) (Facts, error)
 	Datasets
+	Copies
+	Digest(ctx context.Context, q ContentQuery, progress func(transfer.Progress)) (Digest, error)
+	Damage(ctx context.Context, dataset string) (zfs.Damage, error)
+	Revert(ctx context.Context, snapshot string) error
+	Sync(ctx context.Context, dataset string) error
+}
+
+// Copies has the operations on restored and replicated datasets that zfs(8) suffices for.
+type Copies interface {
+	SetProperties(ctx context.Context, a zfs.PropertyChange) error
+	Mount(ctx context.Context, dataset string) error
+	Unmount(ctx context.Context, dataset string) error
+	Rollback(ctx context.Context, r zfs.Rollback) error
+	RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error
+	CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error)
+	DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error
 }
 
 // Datasets has the operations that zfs(8) suffices for.
@@ -96,6 +112,7 @@ type Facts struct {
 	Backend  string `json:"backend"`   // "libzfs_core (pyzfs)" or "zfs command line (why)", according to the installed packages
 	SSHLocal string `json:"ssh_local"` // address of this host in SSH_CONNECTION
 	SSHPeer  string `json:"ssh_peer"`  // address of the ssh client
+	NoAgent  string `json:"-"`         // why zxfer does not run there; "" = it runs
 	tcp.TCP
 }
 

@@ -3,6 +3,7 @@ package hosts
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
@@ -14,10 +15,11 @@ import (
 // for restricted keys.
 type Op[A, R any] struct {
 	name string // in the protocol
-	// Exactly one of plain and full runs the operation: plain on every host, full only on hosts on
-	// which zxfer runs.
-	plain func(on Plain, ctx context.Context, args A) (R, error)
-	full  fullFunc[A, R]
+	// Exactly one of them runs the operation: plain and plainWatch on every host, full only on hosts
+	// on which zxfer runs.
+	plain      func(on Plain, ctx context.Context, args A) (R, error)
+	plainWatch func(on Plain, ctx context.Context, args A, progress func(transfer.Progress)) (R, error)
+	full       fullFunc[A, R]
 	// ability completes "without zxfer there it cannot" in messages. Only full operations have one.
 	ability string
 	// request is the maximum cost of the arguments, in bytes of memory; 0 = budget.MinLimit.
@@ -109,16 +111,28 @@ func Run[A any](ctx context.Context, on Runner, op Op[A, None], args A) error {
 	return err
 }
 
+// Lacking returns what zxfer cannot do on a host without zxfer, as verb phrases. Errors, doctor and the
+// documentation use them.
+func Lacking() []string {
+	var out []string
+	for _, op := range Operations() {
+		if text := op.lacking(); text != "" && text != toMove && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
 // Unsupported returns the refusal of an operation that the host cannot run without zxfer.
 func Unsupported(host string, op Operation) error {
-	return fault.Refusef("choose a wire that uses zxfer on that host",
+	return fault.Refusef("to see why zxfer does not run there: zxfer doctor "+host,
 		"%s: without zxfer there, zxfer cannot %s", host, op.lacking())
 }
 
 func (o Op[A, R]) Name() string    { return o.name }
 func (o Op[A, R]) Long() bool      { return o.long }
 func (o Op[A, R]) Secret() bool    { return o.secret }
-func (o Op[A, R]) Plain() bool     { return o.plain != nil }
+func (o Op[A, R]) Plain() bool     { return o.full == nil }
 func (o Op[A, R]) MaxRequest() int { return max(o.request, budget.MinLimit) }
 func (o Op[A, R]) lacking() string { return o.ability }
 
@@ -144,9 +158,12 @@ func (o Op[A, R]) Request(args any, progress func(transfer.Progress)) *Request {
 
 func (o Op[A, R]) run(ctx context.Context, on Plain, r *Request) (err error) {
 	args, answer := r.Args.(A), r.Answer.(*R)
-	if o.plain != nil {
+	switch {
+	case o.plain != nil:
 		*answer, err = o.plain(on, ctx, args)
-	} else {
+	case o.plainWatch != nil:
+		*answer, err = o.plainWatch(on, ctx, args, r.Progress)
+	default:
 		*answer, err = o.full(on.(*Local), ctx, args, r.Progress)
 	}
 	return err

@@ -185,12 +185,11 @@ var OpDiscardPartial = Op[string, None]{name: "discard-partial", plain: withoutA
 // OpDigest generates a stream and returns the digest of its contents instead of sending it (see
 // zfs.ContentDigest).
 var OpDigest = Op[ContentQuery, Digest]{
-	name:    "digest",
-	full:    (*Local).Digest,
-	ability: "compute digests",
-	request: manyStreams,
-	check:   func(_ ContentQuery, d *Digest) error { return checkDigest(d) },
-	long:    true,
+	name:       "digest",
+	plainWatch: Plain.Digest,
+	request:    manyStreams,
+	check:      func(_ ContentQuery, d *Digest) error { return checkDigest(d) },
+	long:       true,
 }
 
 const toMove = "send a stream"
@@ -229,7 +228,7 @@ var OpTransfer = Op[Task, Result]{
 var OpReadFiles = Op[files.Query, files.Digest]{
 	name:    "read-files",
 	full:    (*Local).ReadFiles,
-	ability: "read files",
+	ability: "read or restore single files",
 	answer: func(q files.Query, _ int) int {
 		if q.Within == 0 {
 			return files.Parts*budget.CommaCost + files.MaxProblems*(8<<10)
@@ -271,7 +270,7 @@ var OpDigestDevice = Op[device.DigestQuery, device.Digest]{
 	long:    true,
 }
 
-const toMeasure = "be checked and measured"
+const toMeasure = "measure the host or read its system settings"
 
 // OpCapture returns the system files that facts are read from, as a text archive (see package
 // sysinfo). It contains no key, password or address. A brief one runs no programs and takes
@@ -295,28 +294,23 @@ var OpMeasure = Op[probe.Request, probe.Ceiling]{
 	secret:  true,
 }
 
-const toGiveBack = "complete restored datasets"
+const toGiveBack = "make copies join an encryption root, or check what is in use"
 
 // OpSetProperties changes properties of a dataset.
-var OpSetProperties = Op[zfs.PropertyChange, None]{
-	name:    "adjust",
-	full:    changes((*Local).SetProperties),
-	ability: toGiveBack,
-}
+var OpSetProperties = Op[zfs.PropertyChange, None]{name: "adjust", plain: withoutAnswer(Plain.SetProperties)}
 
 // OpMount mounts a filesystem at its mountpoint. It ignores a mounted one.
-var OpMount = Op[string, None]{name: "mount", full: changes((*Local).Mount), ability: toGiveBack}
+var OpMount = Op[string, None]{name: "mount", plain: withoutAnswer(Plain.Mount)}
 
 // OpUnmount unmounts a filesystem and all mounts below it. It ignores an unmounted one.
-var OpUnmount = Op[string, None]{name: "unmount", full: changes((*Local).Unmount), ability: toGiveBack}
+var OpUnmount = Op[string, None]{name: "unmount", plain: withoutAnswer(Plain.Unmount)}
 
 // OpRollback rolls a dataset back to a snapshot, and destroys the newer snapshots and bookmarks that
 // the request names. It refuses if there are others. Repeating the request completes an interrupted
 // one.
 var OpRollback = Op[zfs.Rollback, None]{
 	name:    "rollback",
-	full:    changes((*Local).Rollback),
-	ability: toGiveBack,
+	plain:   withoutAnswer(Plain.Rollback),
 	request: manyNames,
 }
 
@@ -358,15 +352,14 @@ var OpInUse = Op[[]string, map[string]string]{
 	},
 }
 
-const toHeal = "list damaged files"
+const toHeal = "heal the pool"
 
 // OpDamage returns the permanent errors of a dataset and its descendants.
 var OpDamage = Op[string, zfs.Damage]{
-	name:    "damage",
-	full:    withoutProgress((*Local).Damage),
-	ability: toHeal,
-	answer:  func(string, int) int { return 2 * MaxAnswer },
-	check:   checkDamage,
+	name:   "damage",
+	plain:  Plain.Damage,
+	answer: func(string, int) int { return 2 * MaxAnswer },
+	check:  checkDamage,
 }
 
 // OpScrub starts a scrub of the dataset's pool and returns immediately.
@@ -374,27 +367,25 @@ var OpScrub = Op[string, None]{name: "scrub", full: changes((*Local).Scrub), abi
 
 // OpSync writes out the open transaction group of the dataset's pool. Before that, properties such as
 // "written" lack the last seconds.
-var OpSync = Op[string, None]{name: "sync", full: changes((*Local).Sync), ability: toHeal}
+var OpSync = Op[string, None]{name: "sync", plain: withoutAnswer(Plain.Sync)}
 
 // OpRevert rolls a dataset back to a snapshot ("pool/a@x"). All newer snapshots must have
 // zfs.HealPrefix; it destroys them.
-var OpRevert = Op[string, None]{name: "revert", full: changes((*Local).Revert), ability: toHeal}
+var OpRevert = Op[string, None]{name: "revert", plain: withoutAnswer(Plain.Revert)}
 
-const toDrill = "clone a copy for a drill"
+const toDrill = "run a drill command"
 
 // OpCreateDrillClone creates a clone that is not mounted, and returns its name.
 var OpCreateDrillClone = Op[zfs.DrillClone, string]{
-	name:    "clone-aside",
-	full:    withoutProgress((*Local).CreateDrillClone),
-	ability: toDrill,
-	check:   checkDrillClone,
+	name:  "clone-aside",
+	plain: Plain.CreateDrillClone,
+	check: checkDrillClone,
 }
 
 // OpDestroyDrillClones destroys drill clones and nothing else.
 var OpDestroyDrillClones = Op[zfs.DrillClones, None]{
 	name:    "remove-aside",
-	full:    changes((*Local).DestroyDrillClones),
-	ability: toDrill,
+	plain:   withoutAnswer(Plain.DestroyDrillClones),
 	request: manyNames,
 }
 
@@ -409,14 +400,13 @@ var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
 	long:    true,
 }
 
-const toMakeRoom = "rename or destroy a copy"
+const toMakeRoom = "destroy copies of deleted datasets"
 
 // OpRenameDiverged renames diverged copies with their descendants, to make room for new copies. It
 // ignores copies that are renamed already. An empty list asks whether this is permitted.
 var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{
-	name:    "set-aside",
-	full:    changes((*Local).RenameDiverged),
-	ability: toMakeRoom,
+	name:  "set-aside",
+	plain: withoutAnswer(Plain.RenameDiverged),
 }
 
 // OpDestroyOrphans destroys copies whose source was deleted. If a copy must be kept

@@ -23,7 +23,7 @@ func New(open Opener) *Set { return &Set{open: open, conns: map[Address]*Conn{}}
 func (s *Set) Get(host string, w *transport.Settings) *Conn {
 	l := Address{Host: host}
 	if host != "" {
-		l.RSH, l.NoBootstrap, l.Plain = w.RSH, w.NoBootstrap, w.Wire == transport.NC
+		l.RSH, l.NoBootstrap, l.NC = w.RSH, w.NoBootstrap, w.Wire == transport.NC
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ type Address struct {
 	Host        string // "[user@]host", "" for the local host
 	RSH         string // remote shell command, "" = default
 	NoBootstrap bool   // do not copy zxfer to the host
-	Plain       bool   // use zfs(8) and nc there, without zxfer
+	NC          bool   // use zfs(8) and nc there, without zxfer
 }
 
 // Opener connects to hosts.

@@ -113,7 +113,11 @@ func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 
 func (e *end) checked() preflight.Host {
 	f := e.facts
-	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, UnreadReason: e.denied}
+	var lacking []string
+	if f.NoAgent != "" {
+		lacking = hosts.Lacking()
+	}
+	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, NoAgent: f.NoAgent, Lacking: lacking, UnreadReason: e.denied}
 }
 
 func (e *end) report(role string) HostReport {

@@ -123,6 +123,9 @@ func (h *healJob) run(ctx context.Context) error {
 	if err != nil {
 		return unchanged(err)
 	}
+	if err := h.host.Require(ctx, hosts.OpScrub); err != nil {
+		return unchanged(err)
+	}
 	h.report.ZFS = facts.ZFS
 	d, err := h.damage(ctx)
 	if err != nil {

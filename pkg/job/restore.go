@@ -77,9 +77,6 @@ func (t *restoreJob) restore(ctx context.Context) (err error) {
 
 // survey surveys like a send and adds mount states and the point in time.
 func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
-	if err := t.target.Require(ctx, hosts.OpSetProperties); err != nil {
-		return state, err
-	}
 	if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
 		return state, err
 	}
@@ -185,8 +182,11 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 		return nil
 	}
 	found, err := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths)
-	if errors.Is(err, hosts.ErrForbidden) {
+	switch unsupported := t.target.Require(ctx, hosts.OpInUse); {
+	case errors.Is(err, hosts.ErrForbidden), unsupported != nil && !t.mount:
 		return nil
+	case unsupported != nil:
+		return fault.Refusef("omit {{mount}}, and mount it there", "%s: cannot check without zxfer whether %s is empty", t.target.Label(), strings.Join(paths, ", "))
 	}
 	for _, path := range paths {
 		why, d := found[path], at[path]
@@ -232,6 +232,14 @@ func (t *restoreJob) refuseInUse(ctx context.Context, p *plan.Plan) {
 		return
 	}
 	paths := slices.Sorted(maps.Keys(at))
+	if t.target.Require(ctx, hosts.OpInUse) != nil {
+		for _, path := range paths {
+			p.Refuse(finding.Finding{ID: plan.Mounted, Source: at[path].Source, Target: at[path].Target,
+				Summary: fmt.Sprintf("%s: cannot check without zxfer whether %s is in use", t.target.Label(), path),
+				Remedy:  "restore to a new name"})
+		}
+		return
+	}
 	found, _ := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths) // it may be unable to tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {

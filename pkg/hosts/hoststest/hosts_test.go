@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/agentless"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/netcat"
 	"zxfer/pkg/sshexec"
 	"zxfer/pkg/zfs/zfstest"
 )
@@ -63,7 +63,7 @@ func TestHostIsASite(t *testing.T) {
 	zfstest.Require(t)
 	login := filepath.Join(t.TempDir(), "login")
 	require.NoError(t, os.WriteFile(login, []byte("#!/bin/sh\nexec sh -c \"$2\"\n"), 0o700))
-	h, err := netcat.Open(t.Context(), sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(login)})
+	h, err := agentless.Open(t.Context(), sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(login)}, false)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	run(t, &suite{site: h}, datasets(), newRealPool)

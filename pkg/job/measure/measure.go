@@ -157,7 +157,9 @@ func (m *Measurer) measureHost(ctx context.Context, e *Host, r probe.Request) (*
 }
 
 // CanMeasure reports whether zxfer runs on the host.
-func CanMeasure(wire string, e *Host) bool { return wire != transport.NC || e.Local() }
+func CanMeasure(wire string, e *Host) bool {
+	return e.Local() || wire != transport.NC && e.Facts.NoAgent == ""
+}
 
 func (e *Host) skipped(id, why string) *probe.Ceiling {
 	return &probe.Ceiling{ID: id, Host: e.Label(), Title: probe.Title(id), Skipped: "not measured: " + why}

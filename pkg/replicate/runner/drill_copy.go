@@ -68,7 +68,7 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 		return err
 	}
 	locked := c.target.Encrypted() && !c.target.KeyLoaded() && c.as.KeyFile == ""
-	if c.target.Type == zfs.Filesystem && !locked {
+	if c.target.Type == zfs.Filesystem && !locked && c.canReadFiles(ctx) {
 		if err = c.files(ctx); err == nil {
 			return c.runCommand(ctx)
 		}
@@ -81,9 +81,15 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 		return err
 	}
 	if locked {
-		return c.errLocked()
+		return c.errLocked(ctx)
 	}
 	return c.runCommand(ctx)
+}
+
+// canReadFiles reports whether both hosts can read files. A host without zxfer cannot.
+func (c *drillCopy) canReadFiles(ctx context.Context) bool {
+	return c.t.host.Require(ctx, hosts.OpReadFiles) == nil &&
+		(c.sourceSnapshot == "" || c.jobRun.source.host.Require(ctx, hosts.OpReadFiles) == nil)
 }
 
 // listBoth lists both sides, since runs may have changed them, and picks the most recent common
@@ -126,10 +132,14 @@ func (c *drillCopy) chooseSnapshot() {
 
 // errLocked returns the error for an encrypted copy whose blocks are readable but whose key is not
 // loaded.
-func (c *drillCopy) errLocked() error {
-	return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpLoadKey, Subject: cmp.Or(c.target.Get("encryptionroot"), c.rec.Target),
-		Detail: "its key is not loaded: its blocks are readable, but the key was not tested",
-		Hint:   "set drill.key_file to a file with its key on " + c.t.host.Label()}
+func (c *drillCopy) errLocked(ctx context.Context) error {
+	root := cmp.Or(c.target.Get("encryptionroot"), c.rec.Target)
+	hint := "set drill.key_file to a file with its key on " + c.t.host.Label()
+	if c.t.host.Require(ctx, hosts.OpReadFiles) != nil {
+		hint = "there, " + zfs.CommandLine([]string{"zfs", "load-key", root})
+	}
+	return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpLoadKey, Subject: root,
+		Detail: "its key is not loaded: its blocks are readable, but the key was not tested", Hint: hint}
 }
 
 // runCommand runs the job file's command in the clone of a filesystem.
