@@ -4,23 +4,31 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"sync"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/agentless"
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/netcat"
 	"zxfer/pkg/sshexec"
+	"zxfer/pkg/zfs"
 )
 
 // opener connects to the hosts of a job: the local host in this process, others through an agent
-// behind the remote shell, or through their plain tools.
+// behind the remote shell. It drives the zfs of a host that cannot run an agent.
 type opener struct {
 	log func(string)
 	// activity shows an activity on the host. It may be nil.
 	activity func(what func() string) (done func())
 	std      device.Streams // for device jobs that use standard streams
+
+	mu sync.Mutex
+	// noAgent has the hosts that cannot run an agent.
+	noAgent  map[hosts.Address]*sshexec.NoAgentError
+	receives agentless.Receives
 }
 
 // Open returns the Host for an address, "" for the local host.
@@ -30,9 +38,46 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) 
 		here.SetStandard(o.std)
 		return here, nil
 	}
-	if l.Plain {
-		return netcat.Open(ctx, o.options(l))
+	if l.NC {
+		return agentless.Open(ctx, o.options(l), true)
 	}
+	o.mu.Lock()
+	noAgent := o.noAgent[l]
+	o.mu.Unlock()
+	if noAgent == nil {
+		there, err := o.openAgent(ctx, l)
+		if !errors.As(err, &noAgent) {
+			return there, err
+		}
+	}
+	return o.openAgentless(ctx, l, noAgent)
+}
+
+// openAgentless connects to a host that cannot run an agent. It logs that once.
+func (o *opener) openAgentless(ctx context.Context, l hosts.Address, why *sshexec.NoAgentError) (hosts.Host, error) {
+	there, err := agentless.Open(ctx, o.options(l), false)
+	switch {
+	case err == nil:
+	case fault.ClassOf(err) == fault.Refused, errors.As(err, new(*zfs.Error)):
+		return nil, fmt.Errorf("%w; without zxfer there: %w", why, err)
+	default: // the connection failed, which a retry may cure
+		return nil, err
+	}
+	there.SetReason(why.Reason.Error())
+	there.Share(&o.receives)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.noAgent[l] == nil {
+		o.log(fmt.Sprintf("%v; using its zfs through ssh: one connection, and that host is not measured", why))
+		if o.noAgent == nil {
+			o.noAgent = map[hosts.Address]*sshexec.NoAgentError{}
+		}
+		o.noAgent[l] = why
+	}
+	return there, nil
+}
+
+func (o *opener) openAgent(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	c, err := sshexec.Agent(ctx, o.options(l))
 	if err != nil {
 		return nil, err

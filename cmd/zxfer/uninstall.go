@@ -18,10 +18,10 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"zxfer/pkg/agentless"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/netcat"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
@@ -132,7 +132,7 @@ func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*ins
 	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
 		return nil, fault.Usagef("use the syntax of ssh: [user@]HOST", "%q is not the name of a host", host)
 	}
-	there, err := netcat.Reach(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
+	there, err := agentless.Reach(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
 	if err != nil {
 		return nil, err
 	}

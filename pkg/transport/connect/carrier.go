@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func carrierOf(wire string) carrier {
 	case transport.SSH:
 		return sshCarrier{}
 	case transport.NC:
-		return ncCarrier{}
+		return agentlessCarrier{nc: true}
 	}
 	return tcpCarrier{}
 }
@@ -212,15 +213,15 @@ func (sshCarrier) run(ctx context.Context, m *session) error {
 	return err
 }
 
-// ncCarrier moves data to or from a host without zxfer. The host's nc dials the local host, and
-// this process moves the bytes that its tools read or write.
-type ncCarrier struct{}
+// agentlessCarrier moves data to or from hosts without zxfer. This process moves the bytes that their
+// zfs reads or writes, through the remote shell. With nc, the host's nc dials the local host instead.
+type agentlessCarrier struct{ nc bool }
 
-// ncHost has the operations of such a host. The offer describes the local listener. buffer
-// bounds the memory of the host's tools in bytes.
-type ncHost interface {
-	OpenFrom(ctx context.Context, what hosts.From, offer tcp.Offer, buffer int64) (transfer.Source, error)
-	OpenTo(ctx context.Context, what hosts.To, offer tcp.Offer, buffer int64) (transfer.Sink, error)
+// agentlessHost has the operations of a host without zxfer. nc describes the local listener for its nc;
+// nil means through the remote shell. buffer bounds the memory of the host's tools in bytes.
+type agentlessHost interface {
+	OpenFrom(ctx context.Context, what hosts.From, nc *tcp.Offer, buffer int64) (transfer.Source, error)
+	OpenTo(ctx context.Context, what hosts.To, nc *tcp.Offer, buffer int64) (transfer.Sink, error)
 }
 
 // localHost has the operations of the local host.
@@ -229,7 +230,7 @@ type localHost interface {
 	OpenTo(ctx context.Context, what hosts.To) (transfer.Sink, error)
 }
 
-func (ncCarrier) choose(l *Link, source, target Side) error {
+func (c agentlessCarrier) choose(l *Link, source, target Side) error {
 	local, remote := source, target
 	l.dial = "target"
 	if !local.Local() {
@@ -237,56 +238,105 @@ func (ncCarrier) choose(l *Link, source, target Side) error {
 		l.dial = "source"
 	}
 	l.listener, l.dialer, l.Streams = local.Host, remote.Host, 1
-	l.why = "{{trusted-link}}: through the remote host's nc; data is neither secret nor protected from modification"
-	return l.chooseAddress(local, remote)
+	if c.nc {
+		l.why = "{{trusted-link}}: through the remote host's nc; data is neither secret nor protected from modification"
+		return l.chooseAddress(local, remote)
+	}
+	for _, s := range []Side{source, target} {
+		if !s.Local() && s.Facts.NoAgent == "" {
+			return fault.Refusef("run zxfer on "+s.Label(), "%s runs zxfer, but %s does not: data between them must pass one of them",
+				s.Label(), l.otherSide(s).Label())
+		}
+	}
+	l.dial = ""
+	l.why = "slower: through the remote shell, because zxfer does not run on every host" +
+		without(l.requested.Ineffective(transport.OverSSH|transport.ByNC))
+	return nil
+}
+
+// otherSide returns the side of the link that is not s.
+func (l *Link) otherSide(s Side) Side {
+	if s.Host == l.source.Host {
+		return l.target
+	}
+	return l.source
 }
 
 // mode returns plain. Only the listener's options matter.
-func (ncCarrier) mode(*Link) tcp.Mode { return tcp.Plain }
+func (agentlessCarrier) mode(*Link) tcp.Mode { return tcp.Plain }
 
-// limit joins the network and the remote end, which has no meters.
-func (ncCarrier) limit(m *session, limit string) string {
+// limit joins the network and a remote end, which has no meters.
+func (c agentlessCarrier) limit(m *session, limit string) string {
+	network := "network"
+	if !c.nc {
+		network = LimitShell
+	}
 	switch {
-	case limit == transfer.LimitTarget && m.link.dialer == m.to.Host:
-		return "network or target"
-	case limit == transfer.LimitSource && m.link.dialer == m.from.Host:
-		return "source or network"
+	case limit == transfer.LimitTarget && !m.to.Host.Local():
+		return network + " or target"
+	case limit == transfer.LimitSource && !m.from.Host.Local():
+		return "source or " + network
 	}
 	return limit
 }
 
-func (ncCarrier) run(ctx context.Context, m *session) error {
-	var local localHost
-	err := m.link.listener.Do(ctx, func(st hosts.Host) error {
-		local, _ = st.(localHost)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
+func (c agentlessCarrier) run(ctx context.Context, m *session) error {
 	options := hosts.OptionsOf(m.from.What)
 	buffer := options.Buffer
 	if buffer <= 0 {
 		buffer = transfer.DefaultBuffer
 	}
-	return m.link.dialer.Do(ctx, func(st hosts.Host) (err error) {
-		remote, ok := st.(ncHost)
-		if !ok || local == nil {
-			return fmt.Errorf("%s: not connected for wire %s", m.link.dialer.Label(), transport.NC)
-		}
-		src, sink, err := m.open(ctx, local, remote, buffer)
-		if err != nil {
-			return err
-		}
-		defer src.Close()
-		res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
-		m.account(hosts.Result{Result: res})
-		if _, ok := m.from.What.(hosts.Noise); ok {
-			m.setPace(res.Busy())
-		}
-		_ = src.Close() // if it failed, Copy has closed it
-		return hosts.CauseOf(src, err)
+	var nc *tcp.Offer
+	if c.nc {
+		offer := m.link.offer(0)
+		nc = &offer
+	}
+	var err error
+	fromErr := m.from.Host.Do(ctx, func(from hosts.Host) error {
+		err = m.to.Host.Do(ctx, func(to hosts.Host) error {
+			src, sink, err := m.open(ctx, end{from, nc, buffer}, end{to, nc, buffer})
+			if err != nil {
+				return err
+			}
+			defer src.Close()
+			res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
+			m.account(hosts.Result{Result: res})
+			if _, ok := m.from.What.(hosts.Noise); ok {
+				m.setPace(res.Busy())
+			}
+			_ = src.Close() // if it failed, Copy has closed it
+			return hosts.CauseOf(src, err)
+		})
+		return nil // the loss of the target must not close the source's connection, which others may use
 	})
+	return cmp.Or(fromErr, err)
+}
+
+// end opens one end of a stream that passes this process.
+type end struct {
+	host   hosts.Host
+	nc     *tcp.Offer
+	buffer int64
+}
+
+func (e end) openFrom(ctx context.Context, what hosts.From) (transfer.Source, error) {
+	switch h := e.host.(type) {
+	case agentlessHost:
+		return h.OpenFrom(ctx, what, e.nc, e.buffer)
+	case localHost:
+		return h.OpenFrom(ctx, what)
+	}
+	return nil, fmt.Errorf("%s: data cannot pass this process", e.host.Name())
+}
+
+func (e end) openTo(ctx context.Context, what hosts.To) (transfer.Sink, error) {
+	switch h := e.host.(type) {
+	case agentlessHost:
+		return h.OpenTo(ctx, what, e.nc, e.buffer)
+	case localHost:
+		return h.OpenTo(ctx, what)
+	}
+	return nil, fmt.Errorf("%s: data cannot pass this process", e.host.Name())
 }
 
 // setPace sets the pace of noise. busy is the number of busy processors of the local host; that
@@ -301,21 +351,21 @@ func (m *session) setPace(busy float64) {
 	}
 }
 
-// open opens the remote end first. The local end opens once the remote nc has connected.
-func (m *session) open(ctx context.Context, local localHost, remote ncHost, buffer int64) (src transfer.Source, sink transfer.Sink, err error) {
-	if m.link.dialer == m.to.Host {
-		if sink, err = remote.OpenTo(ctx, m.to.What, m.link.offer(0), buffer); err != nil {
+// open opens a remote end first. The local end opens once the remote one is connected.
+func (m *session) open(ctx context.Context, from, to end) (src transfer.Source, sink transfer.Sink, err error) {
+	if !m.to.Host.Local() {
+		if sink, err = to.openTo(ctx, m.to.What); err != nil {
 			return nil, nil, err
 		}
-		if src, err = local.OpenFrom(ctx, m.from.What); err != nil {
+		if src, err = from.openFrom(ctx, m.from.What); err != nil {
 			return nil, nil, errors.Join(err, sink.Abort(err))
 		}
 		return src, sink, nil
 	}
-	if src, err = remote.OpenFrom(ctx, m.from.What, m.link.offer(0), buffer); err != nil {
+	if src, err = from.openFrom(ctx, m.from.What); err != nil {
 		return nil, nil, err
 	}
-	if sink, err = local.OpenTo(ctx, m.to.What); err != nil {
+	if sink, err = to.openTo(ctx, m.to.What); err != nil {
 		return nil, nil, errors.Join(err, src.Close())
 	}
 	return src, sink, nil

@@ -31,16 +31,9 @@ func (l Link) next() (Link, error) {
 	for {
 		l = Link{Settings: l.remaining[0], requested: l.requested, source: source, target: target, rejected: l.rejected, remaining: l.remaining[1:],
 			tried: l.tried, unroutable: l.unroutable, deadline: l.deadline, used: new(atomic.Bool)}
-		switch {
-		case source.Host == target.Host:
-			l.Wire = Local
-		case l.Wire == "":
-			l.Wire = transport.Auto
-		}
-		if err := l.CheckHosts(source.Local(), target.Local()); err != nil {
+		if err := l.chooseWire(); err != nil {
 			return l, err
 		}
-		l.carrier = carrierOf(l.Wire)
 		err := l.carrier.choose(&l, source, target)
 		if !errors.As(err, new(*unroutable)) {
 			return l, err
@@ -49,6 +42,35 @@ func (l Link) next() (Link, error) {
 			return l, err
 		}
 	}
+}
+
+// chooseWire sets the wire and its carrier.
+func (l *Link) chooseWire() error {
+	switch noAgent := l.agentless(); {
+	case noAgent != nil && l.Wire != transport.NC:
+		if l.Wire != "" && l.Wire != transport.Auto && l.Wire != transport.SSH {
+			return fault.Refusef("omit {{wire}}", "%s requires zxfer on both hosts, and it does not run on %s: %s",
+				option.Name("wire", l.Wire), noAgent.Label(), noAgent.Facts.NoAgent)
+		}
+		l.Wire, l.carrier = transport.SSH, agentlessCarrier{}
+		return nil
+	case l.source.Host == l.target.Host:
+		l.Wire = Local
+	case l.Wire == "":
+		l.Wire = transport.Auto
+	}
+	l.carrier = carrierOf(l.Wire)
+	return l.CheckHosts(l.source.Local(), l.target.Local())
+}
+
+// agentless returns a side on which zxfer does not run, or nil.
+func (l *Link) agentless() *Side {
+	for _, s := range []*Side{&l.source, &l.target} {
+		if s.Facts.NoAgent != "" {
+			return s
+		}
+	}
+	return nil
 }
 
 // chooseDialer sets the side that dials: the requested one, or else the local host, or the

@@ -140,15 +140,16 @@ func TestReport(t *testing.T) {
 // it has no meters.
 func TestBottleneckOfPlainTools(t *testing.T) {
 	t.Parallel()
-	source, target := &host{}, &host{}
-	moving := func(c carrier, dialer Host) func(string) string {
-		m := &session{link: Link{dialer: dialer}, from: From{Host: source}, to: To{Host: target}}
+	local, beta := &host{}, &host{label: "beta"}
+	moving := func(c carrier, source, target Host) func(string) string {
+		m := &session{from: From{Host: source}, to: To{Host: target}}
 		return func(limit string) string { return c.limit(m, limit) }
 	}
-	push, pull := moving(ncCarrier{}, target), moving(ncCarrier{}, source)
+	push, pull := moving(agentlessCarrier{nc: true}, local, beta), moving(agentlessCarrier{nc: true}, beta, local)
 	require.Equal(t, "network or target", push(transfer.LimitTarget))
 	require.Equal(t, "source", push(transfer.LimitSource))
 	require.Equal(t, "source or network", pull(transfer.LimitSource))
 	require.Equal(t, "target", pull(transfer.LimitTarget))
-	require.Equal(t, "target", moving(tcpCarrier{}, target)(transfer.LimitTarget))
+	require.Equal(t, "target", moving(tcpCarrier{}, local, beta)(transfer.LimitTarget))
+	require.Equal(t, "ssh or network or target", moving(agentlessCarrier{}, local, beta)(transfer.LimitTarget))
 }

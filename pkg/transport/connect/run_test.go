@@ -335,3 +335,35 @@ func TestRootCause(t *testing.T) {
 		})
 	}
 }
+
+// lossyHost is a host without zxfer whose connection is lost, and doer its connection.
+type lossyHost struct{ hosts.Host }
+
+func (lossyHost) OpenFrom(context.Context, hosts.From, *tcp.Offer, int64) (transfer.Source, error) {
+	return nil, errors.New("unexpected")
+}
+
+func (lossyHost) OpenTo(context.Context, hosts.To, *tcp.Offer, int64) (transfer.Sink, error) {
+	return nil, hosts.ErrLost
+}
+
+type doer struct {
+	host
+	result error
+}
+
+func (d *doer) Do(_ context.Context, f func(hosts.Host) error) error {
+	d.result = f(lossyHost{})
+	return d.result
+}
+
+// TestLostTargetKeepsSource expects that the loss of a target does not count as a loss of the source, whose
+// connection other transfers use.
+func TestLostTargetKeepsSource(t *testing.T) {
+	t.Parallel()
+	source, target := &doer{host: host{label: "a"}}, &doer{host: host{label: "b"}}
+	m := &session{from: From{source, hosts.SendStream{}}, to: To{target, hosts.ReceiveStream{}}}
+	require.ErrorIs(t, agentlessCarrier{}.run(t.Context(), m), hosts.ErrLost)
+	require.ErrorIs(t, target.result, hosts.ErrLost)
+	require.NoError(t, source.result)
+}

@@ -1,4 +1,4 @@
-package netcat
+package agentless
 
 import (
 	"net"
@@ -16,7 +16,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/sshexec"
 	"zxfer/pkg/sysinfo"
-	"zxfer/pkg/zfs"
 )
 
 // plainHost returns a directory of programs that acts as a host: a zfs that runs a test's script,
@@ -38,7 +37,7 @@ func plainHost(t *testing.T, nc, zfs string) (dir string, o sshexec.Options) {
 func open(t *testing.T, nc, zfs string) (dir string, h *Host) {
 	t.Helper()
 	dir, o := plainHost(t, inPath(t, nc), zfs)
-	h, err := Open(t.Context(), o)
+	h, err := Open(t.Context(), o, true)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return dir, h
@@ -56,23 +55,23 @@ func inPath(t *testing.T, command string) string {
 	return strings.TrimSpace(path + " " + args)
 }
 
-func TestHostsThatLackSomething(t *testing.T) {
+func TestHostLacksTool(t *testing.T) {
 	t.Parallel()
 	dir, o := plainHost(t, "cat /dev/null;", storeScript)
 	for _, other := range []string{"ncat", "netcat"} {
 		require.NoError(t, os.Link(filepath.Join(dir, "nc"), filepath.Join(dir, other)))
 	}
-	_, err := Open(t.Context(), o)
+	_, err := Open(t.Context(), o, true)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "beta: unknown variant of nc")
 
 	_, h := open(t, installedNC(t), storeScript)
 	h.tools.nc = "false"
-	_, err = h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	_, err = openSink(t.Context(), h, ncPath(offer(), 0))
 	require.ErrorContains(t, err, "beta: false could not connect to")
-	digests, devices := h.Run(t.Context(), &hosts.Request{Op: hosts.OpDigest}), h.Run(t.Context(), &hosts.Request{Op: hosts.OpInspectDevice})
+	inUse, devices := h.Run(t.Context(), &hosts.Request{Op: hosts.OpInUse}), h.Run(t.Context(), &hosts.Request{Op: hosts.OpInspectDevice})
 	moves, tells := h.Run(t.Context(), &hosts.Request{Op: hosts.OpOffer}), h.Run(t.Context(), &hosts.Request{Op: hosts.OpCapture})
-	for _, err := range []error{digests, devices, moves, tells} {
+	for _, err := range []error{inUse, devices, moves, tells} {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot ")
 	}
@@ -80,13 +79,13 @@ func TestHostsThatLackSomething(t *testing.T) {
 	_, err = hosts.Call(t.Context(), h, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"pool/a b"}, Properties: []string{"guid"}})
 	require.NoError(t, err, "a command without output")
 	o.Command = "false"
-	_, err = Open(t.Context(), o)
+	_, err = Open(t.Context(), o, true)
 	require.ErrorContains(t, err, "beta: ")
 }
 
-// TestAnAnswerToSomethingElseIsNone expects that a host's replies may name only the requested
+// TestRunRefusesUnrelatedAnswer expects that a host's replies may name only the requested
 // objects.
-func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
+func TestRunRefusesUnrelatedAnswer(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), `case "$*" in
 *" property -s "*) echo type;;

@@ -1,4 +1,4 @@
-package netcat
+package agentless
 
 import (
 	"fmt"
@@ -68,21 +68,29 @@ func (d dialer) mbuffer() string {
 	if d.buffer <= 0 {
 		return ""
 	}
-	return " | mbuffer -q -m " + strconv.FormatInt(max(1, d.buffer>>10), 10) + "k 3<&- 4>&-"
+	return " | " + mbuffer(d.buffer) + " 3<&- 4>&-"
 }
 
-// sentPrefix starts the line with the exit status of the sending command.
+// mbuffer returns the command line of a buffer of that many bytes.
+func mbuffer(bytes int64) string {
+	return "mbuffer -q -m " + strconv.FormatInt(max(1, bytes>>10), 10) + "k"
+}
+
+// sentPrefix starts the line on which a sender prints the exit status of its command.
 const sentPrefix = "zxfer-sent "
 
-// sentStatus parses the output of a send script. ok is false if the status is missing.
-func sentStatus(out []byte) (status int, ok bool) {
-	for line := range strings.Lines(string(out)) {
+// sentStatus returns the exit status that a sender printed, or -1. Only the last line counts, because the
+// command may have printed others.
+func sentStatus(out string) int {
+	status := -1
+	for line := range strings.Lines(out) {
 		if text, found := strings.CutPrefix(line, sentPrefix); found {
-			n, err := strconv.Atoi(strings.TrimSpace(text))
-			return n, err == nil
+			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 8); err == nil {
+				status = int(n)
+			}
 		}
 	}
-	return 0, false
+	return status
 }
 
 // dialArgs returns the arguments with which an nc of the dialect connects. ok is false for an

@@ -1,4 +1,4 @@
-package netcat
+package agentless
 
 import (
 	"bytes"
@@ -30,6 +30,13 @@ import (
 
 func offer() tcp.Offer { return tcp.Offer{Address: "127.0.0.1", Deadline: testenv.Timeout()} }
 
+func ncPath(o tcp.Offer, buffer int64) path { return path{&o, buffer} }
+
+// openSink starts a zfs receive that gets any data, without a gate.
+func openSink(ctx context.Context, h *Host, p path) (transfer.Sink, error) {
+	return h.openSink(ctx, "zfs receive pool/a", zfs.Failure{Op: zfs.OpReceive, Subject: "pool/a", Argv: []string{"zfs", "receive", "pool/a"}}, p)
+}
+
 func random(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b)
@@ -53,7 +60,7 @@ func TestDialects(t *testing.T) {
 			dir, h := open(t, nc, storeScript)
 			for _, size := range []int{0, 1, 3_000_000} {
 				data := random(size)
-				sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 4<<20)
+				sink, err := openSink(t.Context(), h, ncPath(offer(), 4<<20))
 				require.NoError(t, err)
 				_, err = sink.Write(data)
 				require.NoError(t, err)
@@ -62,7 +69,7 @@ func TestDialects(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(data, stored), "%d bytes arrived, %d were sent", len(stored), size)
 
-				src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 4<<20)
+				src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, ncPath(offer(), 4<<20))
 				require.NoError(t, err)
 				got, err := io.ReadAll(src)
 				require.NoError(t, err)
@@ -85,10 +92,10 @@ func installedNC(t *testing.T) string {
 	return ""
 }
 
-func TestAFailedReceiveTellsWhy(t *testing.T) {
+func TestFailedReceiveReportsCause(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), `[ "$1" != receive ] || { head -c 1000 >/dev/null; echo "cannot receive new filesystem stream: permission denied" >&2; exit 1; }`)
-	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	for err == nil {
 		_, err = sink.Write(random(1 << 20))
@@ -98,11 +105,11 @@ func TestAFailedReceiveTellsWhy(t *testing.T) {
 	require.ErrorIs(t, sink.Abort(err), &zfs.Error{Kind: zfs.Permission})
 }
 
-// TestAnAbortedReceive expects zfs receive to get an aborted stream as one that ends early.
-func TestAnAbortedReceive(t *testing.T) {
+// TestAbortedReceive expects zfs receive to get an aborted stream as one that ends early.
+func TestAbortedReceive(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
-	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = sink.Write(random(1000))
 	require.NoError(t, err)
@@ -112,10 +119,10 @@ func TestAnAbortedReceive(t *testing.T) {
 	require.Len(t, stored, 1000)
 }
 
-// TestAReceiveWhoseConnectionBrokeHereOnly simulates a firewall that lost its state and resets the
+// TestReceiveAfterLocalReset simulates a firewall that lost its state and resets the
 // local connection while the host's nc still waits. It expects that the script is ended and that
 // zfs receive saves its state.
-func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
+func TestReceiveAfterLocalReset(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
 	nc := filepath.Join(dir, "nc")
@@ -124,7 +131,7 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	text = append(bytes.Replace(text, []byte("exec "), nil, 1), "exec sleep 100000\n"...)
 	h.endTimeout = 24 * time.Hour // no wait for it
 	require.NoError(t, os.WriteFile(nc, text, 0o700))
-	opened, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	opened, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = opened.Write(random(1000))
 	require.NoError(t, err)
@@ -137,9 +144,9 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	require.Len(t, stored, 1000)
 }
 
-// TestAFailedSendIsNoEnd expects that the end of data is not the end of the stream if its producer
+// TestFailedSendIsError expects that the end of data is not the end of the stream if its producer
 // failed.
-func TestAFailedSendIsNoEnd(t *testing.T) {
+func TestFailedSendIsError(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		zfs  string
@@ -157,7 +164,7 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 			text, err := os.ReadFile(nc)
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(nc, bytes.Replace(text, []byte("exec"), []byte("echo $$ >"+filepath.Join(dir, "nc.pid")+"\nexec"), 1), 0o700))
-			src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 0)
+			src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, ncPath(offer(), 0))
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "connected"), nil, 0o600))
 			_, err = io.ReadAll(src)
@@ -167,9 +174,9 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 	}
 }
 
-// TestAnNCThatIsEndedIsNotSpokenOf expects that the shell's message about a killed nc is not part
+// TestKilledNCPrintsNothing expects that the shell's message about a killed nc is not part
 // of the command's error.
-func TestAnNCThatIsEndedIsNotSpokenOf(t *testing.T) {
+func TestKilledNCPrintsNothing(t *testing.T) {
 	t.Parallel()
 	d := dialer{nc: []string{"sleep", "60"}, secret: "00", beatTimeout: time.Second}
 	for name, script := range map[string]string{"send": d.send([]string{"true"}), "receive": d.receive([]string{"cat"})} {
@@ -181,13 +188,13 @@ func TestAnNCThatIsEndedIsNotSpokenOf(t *testing.T) {
 	}
 }
 
-// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that an error of zfs send replaces the
+// TestFailedSendReplacesReceiverError expects that an error of zfs send replaces the
 // receiver's error, but not a refusal of the receiver. zfs send -I continues after a snapshot that
 // it could not send.
-func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
+func TestFailedSendReplacesReceiverError(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; head -c 1000000 /dev/zero; exit 1`)
-	src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", From: "@a", Through: []string{"b"}, To: "c"}, offer(), 0)
+	src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", From: "@a", Through: []string{"b"}, To: "c"}, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = io.ReadFull(src, make([]byte, 1000))
 	require.NoError(t, err)
@@ -205,16 +212,16 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	require.Equal(t, "look", fault.HintOf(err))
 }
 
-// TestSilenceEndsTheToolsThere expects that without zxfer's keep-alive messages, the host ends its
+// TestMissingBeatsEndTools expects that without zxfer's keep-alive messages, the host ends its
 // commands.
-func TestSilenceEndsTheToolsThere(t *testing.T) {
+func TestMissingBeatsEndTools(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("timeout"); err != nil {
 		t.Skip("timeout is not installed")
 	}
 	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive: failed to read from stream" >&2; exit 1`)
 	h.beatTimeout = time.Second // beats come every five seconds
-	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = sink.Write(random(1000))
 	require.NoError(t, err)
@@ -227,9 +234,9 @@ func TestSilenceEndsTheToolsThere(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "stream"))
 }
 
-// TestAStrangerIsDropped expects that unauthenticated clients are dropped, and that the host's nc
+// TestUnauthenticatedClientIsDropped expects that unauthenticated clients are dropped, and that the host's nc
 // is still accepted.
-func TestAStrangerIsDropped(t *testing.T) {
+func TestUnauthenticatedClientIsDropped(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), storeScript)
 	logged := make(chan string, 1)
@@ -256,18 +263,18 @@ exec`), 1), 0o700))
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	require.NoError(t, sink.Commit(t.Context()))
 	require.Contains(t, <-logged, "it does not start with the secret")
 }
 
-func TestAStreamFromThereIsASource(t *testing.T) {
+func TestSourceConformance(t *testing.T) {
 	t.Parallel()
 	opened := func(t *testing.T, zfsSend string, content []byte) transfer.Source {
 		dir, h := open(t, installedNC(t), "[ $1 != send ] || { "+zfsSend+"; }")
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "stream"), content, 0o600))
-		src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, offer(), 0)
+		src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, ncPath(offer(), 0))
 		require.NoError(t, err)
 		return src
 	}
@@ -282,12 +289,12 @@ func TestAStreamFromThereIsASource(t *testing.T) {
 	})
 }
 
-func TestAStreamToThereIsASink(t *testing.T) {
+func TestSinkConformance(t *testing.T) {
 	t.Parallel()
 	whole := random(3_000_000)
 	opened := func(t *testing.T, zfsReceive string) (string, transfer.Sink) {
 		dir, h := open(t, installedNC(t), "[ $1 != receive ] || { "+zfsReceive+"; }")
-		sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
+		sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 		require.NoError(t, err)
 		return filepath.Join(dir, "whole"), sink
 	}
@@ -351,13 +358,14 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// TestEndsThatAreRefused expects that unsupported sources and targets are refused before anything
+// TestUnsupportedEndsAreRefused expects that unsupported sources and targets are refused before anything
 // runs on the host.
-func TestEndsThatAreRefused(t *testing.T) {
+func TestUnsupportedEndsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), storeScript)
-	_, err := h.OpenFrom(t.Context(), hosts.ReadDevice{}, offer(), 0)
+	o := offer()
+	_, err := h.OpenFrom(t.Context(), hosts.ReadDevice{}, &o, 0)
 	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot copy devices")
-	_, err = h.OpenTo(t.Context(), hosts.WriteDevice{}, offer(), 0)
+	_, err = h.OpenTo(t.Context(), hosts.WriteDevice{}, &o, 0)
 	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot copy devices")
 }

@@ -1,4 +1,4 @@
-package netcat
+package agentless
 
 import (
 	"os"
@@ -36,7 +36,7 @@ func TestDialArgs(t *testing.T) {
 	}
 }
 
-func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
+func TestScriptsHideSecret(t *testing.T) {
 	t.Parallel()
 	d := dialer{nc: []string{"nc", "-N", "::1", "7"}, secret: "5ec7e7", buffer: 1 << 20, beatTimeout: 30 * time.Second}
 	argv := []string{"zfs", "receive", "-o", "a:b=it's $HOME\n`id`", "pool/a b"}
@@ -55,9 +55,9 @@ func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
 	}
 }
 
-// TestScriptsPassWordsAsTheyAre expects that a word of a command reaches it unchanged, even if a
+// TestScriptsPassWordsUnchanged expects that a word of a command reaches it unchanged, even if a
 // shell treats its first character specially. An example is the incremental source "#mark".
-func TestScriptsPassWordsAsTheyAre(t *testing.T) {
+func TestScriptsPassWordsUnchanged(t *testing.T) {
 	t.Parallel()
 	said := filepath.Join(t.TempDir(), "said")
 	argv := []string{"/bin/sh", "-c", `printf '%s\0' "$@" >"$0"`, said,

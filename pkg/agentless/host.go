@@ -1,0 +1,318 @@
+package agentless
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/sshexec"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/cli"
+)
+
+// Host is a host without zxfer, used through its remote shell.
+type Host struct {
+	cli    *cli.CLI
+	name   string
+	master *sshexec.Master
+	shell  bool // the account runs scripts
+	facts  hosts.Facts
+	tools  tools
+	log    func(string)
+	// receives has the receives of earlier connections to the same host.
+	receives *Receives
+
+	beatTimeout time.Duration
+	endTimeout  time.Duration // limits the tools' end after their connection, see receiveEndTimeout
+}
+
+var _ hosts.Host = (*Host)(nil)
+
+// Open connects to a host. It refuses a host without zfs. nc also refuses a host without a known nc.
+func Open(ctx context.Context, o sshexec.Options, nc bool) (*Host, error) {
+	h, err := Reach(ctx, o)
+	if errors.Is(err, sshexec.ErrNoShell) && !nc {
+		h, err = reachWithoutShell(ctx, o, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := h.checkTools(nc); err != nil {
+		_ = h.Close() // err is more important
+		return nil, err
+	}
+	return h, nil
+}
+
+// Reach connects to a host for scripts. It does not check the tools.
+func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
+	master, err := sshexec.StartMaster(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	h := newHost(o, master)
+	h.shell = true
+	ctx, cancel := withinSurvey(ctx)
+	defer cancel()
+	out, err := h.runScript(ctx, surveyScript)
+	if err == nil {
+		h.facts, h.tools = parseSurvey(string(out.Stdout))
+		err = h.checkFacts()
+	}
+	if err != nil {
+		_ = h.Close() // err is more important
+		return nil, err
+	}
+	return h, nil
+}
+
+// surveyTimeout limits how long a host may take to describe itself.
+const surveyTimeout = 150 * time.Second
+
+func withinSurvey(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, surveyTimeout, fmt.Errorf("it did not describe itself within %s", surveyTimeout))
+}
+
+// reachWithoutShell connects to an account that permits zfs commands but no shell. noShell is the
+// error of the attempt to start a shell.
+func reachWithoutShell(ctx context.Context, o sshexec.Options, noShell error) (*Host, error) {
+	master, err := sshexec.StartMaster(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	h := newHost(o, master)
+	h.facts, h.tools = hosts.Facts{Backend: backend}, tools{zfs: true}
+	ctx, cancel := withinSurvey(ctx)
+	defer cancel()
+	out, err := h.runner().Run(ctx, []string{"zfs", "version"})
+	if err == nil {
+		h.facts.ZFS = zfs.ModuleVersion(string(out.Stdout))
+		err = h.checkFacts()
+	}
+	switch extra := textBefore(string(out.Stdout)); {
+	case err != nil:
+	case out.Status == 0 && h.facts.ZFS != "" && extra != "":
+		err = fault.Refusef("let the account's startup files print nothing for commands", "%s: its login prints text, which would be part of streams: %q", h.name, extra)
+	case out.Status != 0 || h.facts.ZFS == "":
+		err = fault.Refusef("permit the commands that this prints: zxfer doctor --print-allow",
+			"%w; its answer to \"zfs version\": %s", noShell, cmp.Or(firstLine(out.Stderr), firstLine(string(out.Stdout)), "nothing"))
+	}
+	if err == nil {
+		var pool cli.RunResult
+		pool, err = h.runner().Run(ctx, []string{"zpool", "version"})
+		h.tools.zpool = err == nil && pool.Status == 0
+	}
+	if err != nil {
+		_ = h.Close() // err is more important
+		return nil, err
+	}
+	return h, nil
+}
+
+// textBefore returns the first line of the output of `zfs version` that is not from zfs.
+func textBefore(text string) string {
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "zfs-") {
+			return firstLine(line)
+		}
+	}
+	return ""
+}
+
+// maxLine limits the length of a line that a message quotes, in bytes.
+const maxLine = 200
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line[:min(len(line), maxLine)]
+}
+
+func newHost(o sshexec.Options, master *sshexec.Master) *Host {
+	h := &Host{name: o.Host, log: o.Log, master: master, receives: &Receives{}, beatTimeout: sshexec.BeatTimeout, endTimeout: receiveEndTimeout}
+	if h.log == nil {
+		h.log = func(string) {}
+	}
+	h.cli = cli.NewRemote(h.runner(), h.log)
+	return h
+}
+
+func (h *Host) checkFacts() error {
+	if err := hosts.CheckFacts(&h.facts); err != nil {
+		return fault.Failf("", "%s: invalid facts about the host: %w", h.name, err)
+	}
+	return nil
+}
+
+// checkTools refuses a host that lacks a tool for streams.
+func (h *Host) checkTools(nc bool) error {
+	_, known := dialArgs(h.tools.dialect, "", 0, true)
+	switch {
+	case !h.tools.zfs:
+		return &zfs.Error{Kind: zfs.NoZFS, Op: zfs.OpVersion, Host: h.name, Detail: "zfs was not found in PATH, /usr/sbin or /sbin"}
+	case !nc:
+	case h.tools.nc == "":
+		return fault.Refusef("apt install netcat-openbsd", "%s: {{wire nc}} requires nc, which was not found", h.name)
+	case !known:
+		return fault.Refusef("install a supported nc: apt install netcat-openbsd",
+			"%s: unknown variant of %s, so zxfer does not know how to end it", h.name, h.tools.nc)
+	}
+	return nil
+}
+
+func (h *Host) runScript(ctx context.Context, script string) (r cli.RunResult, err error) {
+	s, err := sshexec.Run(ctx, h.master.Options, script)
+	if err != nil {
+		return r, err
+	}
+	r.Stdout, r.Stderr, r.Status, err = s.Result()
+	return r, err
+}
+
+// Shell returns the options of the open connection, to run scripts.
+func (h *Host) Shell() sshexec.Options { return h.master.Options }
+
+func (h *Host) runner() remoteRunner { return remoteRunner{h} }
+
+// remoteRunner runs zfs commands on a Host.
+type remoteRunner struct{ host *Host }
+
+func (e remoteRunner) Host() string { return e.host.name }
+func (e remoteRunner) User() string { return e.host.facts.User }
+
+// Limits returns limits that the kernels of the supported systems accept. A command line without a
+// shell is one argument of ssh, with quotes around each name that has a space.
+func (e remoteRunner) Limits() cli.RemoteLimits {
+	if e.host.shell {
+		return cli.RemoteLimits{MaxArgv: 256 << 10}
+	}
+	return cli.RemoteLimits{MaxArgv: 64 << 10, NoZpool: !e.host.tools.zpool}
+}
+
+func (remoteRunner) script(argv []string) string {
+	return "exec " + zfs.CommandLine(argv) + " </dev/null"
+}
+
+// OpenSend starts a stream through the remote shell. It ends with ctx.
+func (e remoteRunner) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error) {
+	src, err := e.host.openSend(ctx, s, path{})
+	if err != nil {
+		return nil, err
+	}
+	return &boundStream{src, ctx, context.AfterFunc(ctx, func() { _ = src.Close() })}, nil
+}
+
+// boundStream is a stream that ends with its context.
+type boundStream struct {
+	cli.Stream
+	ctx  context.Context
+	stop func() bool
+}
+
+func (b *boundStream) Read(p []byte) (int, error) {
+	n, err := b.Stream.Read(p)
+	if err != nil && err != io.EOF && b.ctx.Err() != nil {
+		err = context.Cause(b.ctx)
+	}
+	return n, err
+}
+
+func (b *boundStream) Close() error {
+	b.stop()
+	return b.Stream.Close()
+}
+
+// Run runs one command. A failed connection is hosts.ErrLost. Too much output is not, because a
+// retry would not help.
+func (e remoteRunner) Run(ctx context.Context, argv []string) (r cli.RunResult, err error) {
+	if e.host.shell {
+		r, err = e.host.runScript(ctx, e.script(argv))
+	} else if err = checkWords(argv); err == nil {
+		r.Stdout, r.Stderr, r.Status, err = sshexec.Command(ctx, e.host.master.Options, zfs.CommandLine(argv))
+	}
+	if errors.Is(err, errWord) {
+		return r, err
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, sshexec.ErrOutput) {
+		err = fmt.Errorf("%w: %w", hosts.ErrLost, err)
+	}
+	return r, err
+}
+
+// errWord means that an account without a POSIX shell cannot get a word.
+var errWord = errors.New("it has no POSIX shell, and its command line cannot carry this word")
+
+// checkWords refuses words that a shell or a filter may change. Single quotes mean the same in all
+// known shells, except for these characters.
+func checkWords(argv []string) error {
+	for _, word := range argv {
+		if strings.ContainsAny(word, "'\\!\n") {
+			return fmt.Errorf("%w: %q", errWord, word)
+		}
+	}
+	return nil
+}
+
+// Name returns the host as the user typed it.
+func (h *Host) Name() string { return h.name }
+
+// RTT returns 0, because it is unknown.
+func (h *Host) RTT() time.Duration { return 0 }
+
+// Close ends everything that the Host started.
+func (h *Host) Close() error { return errors.Join(h.cli.Close(), h.master.Close()) }
+
+// Share makes connections to the same host share the receives whose end is unknown.
+func (h *Host) Share(r *Receives) { h.receives = r }
+
+// SetReason records why zxfer does not run on the host, for its facts.
+func (h *Host) SetReason(why string) { h.facts.NoAgent = why }
+
+// Supports reports whether zfs(8) suffices for an operation.
+func (h *Host) Supports(op hosts.Operation) bool { return op.Plain() }
+
+// Run runs a request with zfs(8) on the host and checks its answer.
+func (h *Host) Run(ctx context.Context, r *hosts.Request) error {
+	if !h.Supports(r.Op) {
+		return hosts.Unsupported(h.name, r.Op)
+	}
+	if err := r.On(ctx, plain{h.cli, h.facts}); err != nil {
+		return err
+	}
+	if err := r.CheckAnswer(); err != nil {
+		return fault.Failf("", "%s: answer of %s: %w", h.name, r.Op.Name(), err)
+	}
+	return nil
+}
+
+// plain has the operations of a Host.
+type plain struct {
+	*cli.CLI
+	facts hosts.Facts
+}
+
+// Digest reads a stream of the host and computes its digest here, because the host has no tool for it.
+func (p plain) Digest(ctx context.Context, q hosts.ContentQuery, progress func(transfer.Progress)) (d hosts.Digest, err error) {
+	if q.KeyFile != "" {
+		return d, fault.Refusef("load the key there", "without zxfer there, zxfer cannot use the key file %s", q.KeyFile)
+	}
+	return hosts.DigestOf(ctx, p.CLI, q, progress)
+}
+
+// Damage returns the permanent errors of a dataset and its descendants.
+func (p plain) Damage(ctx context.Context, dataset string) (zfs.Damage, error) {
+	d, err := p.CLI.Damage(ctx, zfs.PoolOf(dataset))
+	return d.Within(dataset), err
+}
+
+// Facts returns the facts read by Open or Reach.
+func (p plain) Facts(context.Context) (hosts.Facts, error) { return p.facts, nil }
+
+// HostFacts returns the same as Facts.
+func (p plain) HostFacts(context.Context) (hosts.Facts, error) { return p.facts, nil }
