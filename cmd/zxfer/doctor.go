@@ -3,13 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/agentless"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
@@ -58,6 +62,9 @@ fixes each problem. It deletes the scratch data of its measurements.`,
 			if err := o.request(cmd.Flags(), args); err != nil {
 				return err
 			}
+			if o.printAllow && len(args) == 0 {
+				return printCommands(a.stdout)
+			}
 			return runDoctor(cmd.Context(), a, o)
 		},
 	}
@@ -87,7 +94,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.json, "json", false, jsonHelp)
 		o.page.define(f)
-		f.BoolVar(&o.printAllow, "print-allow", false, "print only the zfs allow commands for a user without root")
+		f.BoolVar(&o.printAllow, "print-allow", false, "print only zfs allow commands, or what a forced command must permit")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "show passed checks, measure more, and log progress")
 	})
 }
@@ -130,8 +137,8 @@ func (o *doctorOptions) parse(args []string) error {
 		return fault.Usagef("", "--facts cannot be combined with a host or --capture")
 	}
 	if o.printAllow {
-		if len(args) != 2 {
-			return fault.Usagef("zxfer doctor --print-allow SRC TARGET", "--print-allow needs SRC and TARGET")
+		if len(args) == 1 {
+			return fault.Usagef("zxfer doctor --print-allow SRC TARGET\nzxfer doctor --print-allow", "--print-allow needs SRC and TARGET, or no argument")
 		}
 		req.Quick = true
 	}
@@ -205,6 +212,16 @@ func setHost(req *job.Doctor, s string) error {
 	}
 	req.Target, req.Send.Target, req.Path = true, e, e.Path()
 	return nil
+}
+
+// printCommands prints the commands that a host without zxfer must permit.
+func printCommands(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "COMMAND\tUSE")
+	for _, c := range agentless.Commands() {
+		fmt.Fprintf(table, "%s\t%s\n", c.Words, c.Use)
+	}
+	return table.Flush()
 }
 
 func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {

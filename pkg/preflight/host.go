@@ -23,6 +23,7 @@ const (
 // hostChecks returns the checks of a single host.
 func hostChecks() []Check {
 	return []Check{
+		{ID: "agent", Title: "zxfer runs on the host", Needs: "a login through ssh", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html", access: agent},
 		{ID: "platform", Title: "The host runs Linux", Needs: sysinfo.Platform, Docs: "https://openzfs.github.io/openzfs-docs/Getting%20Started/index.html", host: platform, device: true},
 		{ID: "zfs-module", Title: "The ZFS kernel module is loaded and matches the tools", Needs: "/sys/module/zfs/version, zfs version", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-version.8.html", host: zfsModule},
 		{ID: "zfs-device", Title: "The user may open /dev/zfs", Needs: "/dev/zfs", Docs: "https://github.com/openzfs/zfs/blob/zfs-2.3.0/udev/rules.d/90-zfs.rules.in", host: zfsDevice},
@@ -43,6 +44,15 @@ func hostChecks() []Check {
 }
 
 func findings(f finding.Finding) []finding.Finding { return []finding.Finding{f} }
+
+// agent reports why zxfer does not run on a host.
+func agent(h *Host) []finding.Finding {
+	if h.NoAgent == "" {
+		return nil
+	}
+	return findings(finding.Finding{Severity: finding.Note, Summary: "zxfer uses its zfs through ssh, with one connection, and cannot: " + strings.Join(h.Lacking, "; "),
+		Evidence: h.NoAgent, Remedy: "if it runs Linux, install zxfer there, in the PATH of ssh commands"})
+}
 
 func platform(s *sysinfo.System) []finding.Finding {
 	if system, _, _ := strings.Cut(s.Platform, "/"); system != "" && system != "linux" {

@@ -42,6 +42,10 @@ type Host struct {
 	Root   bool   `json:"root"`
 	// System holds the facts read from the host's files; nil if they were not read.
 	System *sysinfo.System `json:"system,omitempty"`
+	// NoAgent is why zxfer does not run on the host; "" = it runs.
+	NoAgent string `json:"no_agent,omitempty"`
+	// Lacking is what zxfer cannot do there then.
+	Lacking []string `json:"lacking,omitempty"`
 	// UnreadReason is why doctor could not read them.
 	UnreadReason string `json:"unseen,omitempty"`
 }
@@ -74,6 +78,7 @@ type Check struct {
 
 	find     func(*Input) []finding.Finding          // checks a planned transfer
 	host     func(*sysinfo.System) []finding.Finding // checks one host; System is not nil
+	access   func(*Host) []finding.Finding           // checks how zxfer reaches a host
 	way      func(*Input) []finding.Finding          // checks the network path that was found
 	link     func(*MeasuredLink) []finding.Finding   // checks a measured link
 	conflict func(id string) bool                    // selects conflicts of the plan
@@ -141,7 +146,7 @@ func filterSeverity(in *Input, checks []Check) []finding.Finding {
 	out := []finding.Finding{}
 	for _, c := range checks {
 		least := finding.Note
-		if c.host != nil {
+		if c.host != nil || c.access != nil {
 			least = finding.Warn
 		}
 		for _, f := range c.evaluate(in) {
@@ -176,7 +181,7 @@ func (c Check) evaluate(in *Input) []finding.Finding {
 	switch {
 	case c.find != nil:
 		out = c.find(in)
-	case c.host != nil:
+	case c.host != nil || c.access != nil:
 		out = c.evaluateHosts(in)
 	case c.way != nil && in.Path.Path != "":
 		out = c.way(in)
@@ -205,6 +210,8 @@ func (c Check) evaluateHosts(in *Input) []finding.Finding {
 		var found []finding.Finding
 		switch {
 		case i == 1 && h.Name == in.Source.Name:
+		case c.access != nil:
+			found = c.access(&h)
 		case h.System != nil:
 			found = c.host(h.System)
 		case h.UnreadReason != "":
