@@ -45,7 +45,7 @@ func guestPackages() []guestPackage {
 			`ReplacedDevice|SourceAsTarget|TargetIsExclusive|TargetsAreRefused|UnreadableSectors)`},
 		{"./pkg/hosts/hoststest", `^Test(Local|Remote|Host)IsASite$`},
 		{"./pkg/replicate/importer", `^TestPackaged`},
-		{path: "./pkg/netcat"},
+		{path: "./pkg/agentless"},
 	}
 }
 
@@ -66,7 +66,7 @@ type group struct {
 func commandGroups() []group {
 	return []group{
 		{name: "hostile", tests: `^TestHostile`},
-		{name: "restricted", tests: `^Test(Restricted|ZFS(ManyDatasets|Netcat))`},
+		{name: "restricted", tests: `^Test(Restricted|ZFS(Agentless|ManyDatasets|Netcat))`},
 		{name: "replicate", tests: `^TestZFSReplicate`},
 		{name: "devices", tests: `^Test(Dev|ZFSChaos)`},
 		{name: "recovery", tests: `^TestZFS(Restore|Drill)`},
@@ -223,7 +223,7 @@ func (s *suite) raceTests() part {
 // of this list names the packages that it leaves out, and why.
 func racePackages() []string {
 	return []string{
-		"agent", "agent/authz", "device", "files", "freeze/guard", "hosts", "job", "job/measure", "netcat", "probe",
+		"agent", "agent/authz", "agentless", "device", "files", "freeze/guard", "hosts", "job", "job/measure", "probe",
 		"replicate/fleet", "replicate/runner", "report", "report/history", "sshexec", "transfer", "transport/connect", "transport/tcp",
 		"zfs/cli", "zfs/lzc", "zfs/zfsmem",
 	}
