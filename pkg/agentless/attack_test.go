@@ -267,6 +267,7 @@ func TestCorrectiveReceiveNeedsZxfer(t *testing.T) {
 	spec.Corrective = true
 	_, err := h.OpenTo(t.Context(), hosts.ReceiveStream{Spec: spec}, nil, 0)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot heal the pool")
 	require.NoFileExists(t, filepath.Join(dir, "ran"))
 }
 

@@ -166,8 +166,12 @@ func (h *Host) checkTools(nc bool) error {
 	return nil
 }
 
-func (h *Host) runScript(ctx context.Context, script string) (r cli.RunResult, err error) {
-	s, err := sshexec.Run(ctx, h.master.Options, script)
+func (h *Host) runScript(ctx context.Context, script string) (cli.RunResult, error) {
+	return result(sshexec.Run(ctx, h.master.Options, script))
+}
+
+// result waits for the end of a started script.
+func result(s *sshexec.Script, err error) (r cli.RunResult, _ error) {
 	if err != nil {
 		return r, err
 	}
@@ -234,7 +238,7 @@ func (e remoteRunner) Run(ctx context.Context, argv []string) (r cli.RunResult, 
 	if e.host.shell {
 		r, err = e.host.runScript(ctx, e.script(argv))
 	} else if err = checkWords(argv); err == nil {
-		r.Stdout, r.Stderr, r.Status, err = sshexec.Command(ctx, e.host.master.Options, zfs.CommandLine(argv))
+		r, err = result(sshexec.RunCommand(ctx, e.host.master.Options, zfs.CommandLine(argv)))
 	}
 	if errors.Is(err, errWord) {
 		return r, err

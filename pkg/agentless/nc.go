@@ -42,12 +42,13 @@ func (h *Host) openNC(ctx context.Context, path path, name string, argv []string
 	if sends {
 		text = d.send(argv)
 	}
-	// Not ctx: Abort and Close let the script end gracefully.
-	script, err := sshexec.Run(context.WithoutCancel(ctx), h.master.Options, text)
+	script, err := sshexec.OpenPipe(ctx, h.master.Options, text)
 	if err != nil {
 		return nil, err
 	}
-	f = &command{host: h, name: name, process: ncScript{script, h.tools.nc, sends}}
+	script.Discard()
+	script.KeepAlive()
+	f = &command{host: h, name: name, sends: sends, tool: h.tools.nc, process: script}
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
@@ -69,7 +70,7 @@ func (h *Host) openNC(ctx context.Context, path path, name string, argv []string
 	if ctx.Err() != nil || errors.Is(err, tcp.ErrNoPeer) {
 		return nil, err
 	}
-	_, stderr, _, lost := script.Result()
+	stderr, _, lost := script.Result()
 	if lost != nil {
 		return nil, f.cutError(lost)
 	}
@@ -84,19 +85,4 @@ func splitAddress(s string) (host string, port int, err error) {
 	}
 	port, err = net.LookupPort("tcp", text)
 	return host, port, err
-}
-
-// ncScript is a script that sends or receives with nc.
-type ncScript struct {
-	*sshexec.Script
-	nc    string // command name
-	sends bool
-}
-
-func (s ncScript) Exit() (exit, error) {
-	out, stderr, status, err := s.Result()
-	if s.sends {
-		return exit{stderr: stderr, status: sentStatus(string(out)), tool: s.nc, toolStatus: status}, err
-	}
-	return exit{stderr: stderr, status: status}, err
 }

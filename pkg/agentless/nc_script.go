@@ -18,13 +18,12 @@ type dialer struct {
 	beatTimeout time.Duration
 }
 
-// send returns a script that dials and sends a command's output. It prints the command's exit
-// status; its own is nc's.
+// send returns a script that dials and sends a command's output. Its exit status is nc's.
 func (d dialer) send(argv []string) string {
 	return strings.Join([]string{
-		"exec 3<&0 4>&1",
+		"exec 3<&0",
 		"{ echo " + d.secret,
-		"{ " + zfs.CommandLine(argv) + " </dev/null 3<&- 4>&-; echo " + zfs.CommandLine([]string{sentPrefix}) + "$? >&4; }" + d.mbuffer(),
+		sending(argv, " 3<&-") + d.mbuffer(),
 		"} | " + d.watched(" >/dev/null"),
 	}, "\n")
 }
@@ -33,8 +32,8 @@ func (d dialer) send(argv []string) string {
 // command's. The command ends only at the end of its input.
 func (d dialer) receive(argv []string) string {
 	return strings.Join([]string{
-		"exec 3<&0 4>/dev/null",
-		"echo " + d.secret + " | " + d.watched("") + d.mbuffer() + " | " + zfs.CommandLine(argv) + " 3<&- 4>&-",
+		"exec 3<&0",
+		"echo " + d.secret + " | " + d.watched("") + d.mbuffer() + " | " + zfs.CommandLine(argv) + " 3<&-",
 	}, "\n")
 }
 
@@ -52,9 +51,9 @@ func (d dialer) receive(argv []string) string {
 // %[1]s is nc's command line with its redirection; %[2]d is the timeout in seconds.
 const watchedScript = `{ exec 5<&0
 t=; command -v timeout >/dev/null && t="timeout %[2]d"
-%[1]s <&5 3<&- 4>&- 5<&- & n=$!
+%[1]s <&5 3<&- 5<&- & n=$!
 exec 5<&-
-{ while $t sh -c "read -r beat" <&3; do :; done; kill $n; } >/dev/null 2>&1 4>&- & w=$!
+{ while $t sh -c "read -r beat" <&3; do :; done; kill $n; } >/dev/null 2>&1 & w=$!
 wait $n 2>/dev/null; r=$?
 kill $w 2>/dev/null
 exit $r; }`
@@ -68,29 +67,7 @@ func (d dialer) mbuffer() string {
 	if d.buffer <= 0 {
 		return ""
 	}
-	return " | " + mbuffer(d.buffer) + " 3<&- 4>&-"
-}
-
-// mbuffer returns the command line of a buffer of that many bytes.
-func mbuffer(bytes int64) string {
-	return "mbuffer -q -m " + strconv.FormatInt(max(1, bytes>>10), 10) + "k"
-}
-
-// sentPrefix starts the line on which a sender prints the exit status of its command.
-const sentPrefix = "zxfer-sent "
-
-// sentStatus returns the exit status that a sender printed, or -1. Only the last line counts, because the
-// command may have printed others.
-func sentStatus(out string) int {
-	status := -1
-	for line := range strings.Lines(out) {
-		if text, found := strings.CutPrefix(line, sentPrefix); found {
-			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 8); err == nil {
-				status = int(n)
-			}
-		}
-	}
-	return status
+	return " | " + mbuffer(d.buffer) + " 3<&-"
 }
 
 // dialArgs returns the arguments with which an nc of the dialect connects. ok is false for an

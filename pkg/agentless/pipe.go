@@ -2,6 +2,7 @@ package agentless
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,24 +12,33 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// pipe is a command whose data passes through the remote shell.
+// pipe is the connection of a command whose data passes through the remote shell.
 type pipe struct {
 	*sshexec.Pipe
-	host  *Host
 	sends bool
 }
+
+// Close ends a sender's data. It ends the input of a receiver, which then saves its state.
+func (p pipe) Close() error {
+	if p.sends {
+		return p.Pipe.Close()
+	}
+	return p.CloseWrite()
+}
+
+// SetDeadline does nothing: a pipe ends with its command.
+func (pipe) SetDeadline(time.Time) error { return nil }
 
 // openPipe starts a command whose data passes through the remote shell. The end of ctx does not end the
 // command: Abort and Close let it end gracefully.
 func (h *Host) openPipe(ctx context.Context, path path, name string, argv []string, sends bool) (*command, error) {
-	p, err := &sshexec.Pipe{}, checkWords(argv)
-	switch {
-	case h.shell:
-		if err = h.endStale(ctx); err != nil {
-			return nil, err
+	var p *sshexec.Pipe
+	var err error
+	if h.shell {
+		if err = h.endStale(ctx); err == nil {
+			p, err = sshexec.OpenPipe(ctx, h.master.Options, h.pipeScript(path, argv, sends))
 		}
-		p, err = sshexec.OpenPipe(ctx, h.master.Options, h.pipeScript(path, argv, sends))
-	case err == nil:
+	} else if err = checkWords(argv); err == nil {
 		p, err = sshexec.OpenCommand(ctx, h.master.Options, zfs.CommandLine(argv))
 	}
 	if err != nil {
@@ -37,31 +47,73 @@ func (h *Host) openPipe(ctx context.Context, path path, name string, argv []stri
 	if !sends {
 		p.Discard()
 	}
-	c := pipe{p, h, sends}
-	return &command{host: h, name: name, conn: c, process: c}, nil
+	return &command{host: h, name: name, sends: sends, tool: "the pipeline of zfs send", process: p, conn: pipe{p, sends}}, nil
 }
 
-// pipeScript returns the script of a command. It prints the exit status of a sender on standard error.
-// Its own exit status is that of a receiver, whose process ID it prints there. The command does not
-// replace the shell, because ssh does not report a signal that ends the command.
+// pipeScript returns the script of a command. Its exit status is that of a receiver, whose process ID it
+// prints on standard error. The command does not replace the shell, because ssh does not report a signal
+// that ends the command.
 func (h *Host) pipeScript(path path, argv []string, sends bool) string {
-	line, buffered := zfs.CommandLine(argv), h.tools.mbuffer && path.buffer > 0
-	switch {
-	case sends:
-		line = "{ " + line + " </dev/null; echo " + zfs.CommandLine([]string{sentPrefix}) + "$? >&2; }"
-		if buffered {
-			line += " | " + mbuffer(path.buffer)
-		}
-		return line + "\nexit $?"
-	case buffered:
-		line = mbuffer(path.buffer) + " | " + line
+	buffer := ""
+	if h.tools.mbuffer && path.buffer > 0 {
+		buffer = mbuffer(path.buffer)
 	}
-	// A background process has no input, except through a copied descriptor.
-	return "exec 3<&0\n{ " + line + "; } <&3 3<&- & p=$!\nexec 3<&-\necho " + zfs.CommandLine([]string{pidPrefix}) + "$p >&2\nwait $p\nexit $?"
+	switch {
+	case sends && buffer != "":
+		return sending(argv, "") + " | " + buffer + "\nexit $?"
+	case sends:
+		return sending(argv, "") + "\nexit $?"
+	}
+	// A background process has no input, except through a copied descriptor. $! is the last process of a
+	// pipeline, but the shell around a group of commands.
+	input := " <&3 3<&-"
+	if buffer != "" {
+		input = " 3<&-"
+		buffer += " <&3 3<&- | "
+	}
+	return "exec 3<&0\n" + buffer + zfs.CommandLine(argv) + input + " & p=$!\nexec 3<&-\necho " + word(pidPrefix) + "$p >&2\nwait $p\nexit $?"
 }
 
-// pidPrefix starts the line on which a receiver's script prints its process ID.
-const pidPrefix = "zxfer-pid "
+// Prefixes of the lines that scripts print on standard error.
+const (
+	sentPrefix = "zxfer-sent " // the exit status of a sender
+	pidPrefix  = "zxfer-pid "  // the process ID of a receiver
+)
+
+// sending returns a command in shell syntax, with redirections, that then prints its exit status.
+func sending(argv []string, redirections string) string {
+	return "{ " + zfs.CommandLine(argv) + " </dev/null" + redirections + "; echo " + word(sentPrefix) + "$? >&2; }"
+}
+
+func word(text string) string { return zfs.CommandLine([]string{text}) }
+
+// mbuffer returns the command line of a buffer of that many bytes.
+func mbuffer(bytes int64) string {
+	return "mbuffer -q -m " + strconv.FormatInt(max(1, bytes>>10), 10) + "k"
+}
+
+// parseStderr returns the standard error of a script without zxfer's lines, the exit status of a sender,
+// and the process ID of a receiver. Without these lines they are -1 and "". Only the last line of a kind
+// counts, because the command may have printed others.
+func parseStderr(text string) (stderr string, sent int, pid string) {
+	var lines []string
+	sent = -1
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if status, found := strings.CutPrefix(line, sentPrefix); found {
+			if n, err := strconv.ParseUint(status, 10, 8); err == nil {
+				sent = int(n)
+			}
+		} else if id, found := strings.CutPrefix(line, pidPrefix); found {
+			if _, err := strconv.ParseUint(id, 10, 31); err == nil {
+				pid = id
+			}
+		} else {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n"), sent, pid
+}
 
 // Receives has the receives whose end is unknown, by host name. If the network failed, a host may keep
 // them running for hours, and its dataset is busy. It is safe for concurrent use.
@@ -76,7 +128,9 @@ func (r *Receives) add(host, pid string) {
 	if r.pids == nil {
 		r.pids = map[string][]string{}
 	}
-	r.pids[host] = append(r.pids[host], pid)
+	if !slices.Contains(r.pids[host], pid) {
+		r.pids[host] = append(r.pids[host], pid)
+	}
 }
 
 func (r *Receives) take(host string) []string {
@@ -97,48 +151,4 @@ func (h *Host) endStale(ctx context.Context) error {
 case "$(ps -o args= -p $p)" in *"zfs receive "*) kill $p; n=0; while kill -0 $p 2>/dev/null && [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done;; esac
 done`)
 	return err
-}
-
-// Close ends a sender's data. It ends the input of a receiver, which then saves its state.
-func (p pipe) Close() error {
-	if p.sends {
-		return p.Pipe.Close()
-	}
-	return p.CloseWrite()
-}
-
-// noteLost remembers a receive whose end is unknown.
-func (p pipe) noteLost() {
-	for line := range strings.Lines(p.Stderr()) {
-		pid, found := strings.CutPrefix(strings.TrimSpace(line), pidPrefix)
-		if _, err := strconv.ParseUint(pid, 10, 31); found && err == nil {
-			p.host.receives.add(p.host.name, pid)
-			return
-		}
-	}
-}
-
-// SetDeadline does nothing: a pipe ends with its command.
-func (pipe) SetDeadline(time.Time) error { return nil }
-
-func (p pipe) Exit() (exit, error) {
-	stderr, status, err := p.Result()
-	if err != nil && !p.sends {
-		p.noteLost()
-	}
-	if !p.host.shell {
-		return exit{stderr: stderr, status: status}, err
-	}
-	e := exit{status: status}
-	if p.sends {
-		e = exit{status: sentStatus(stderr), tool: "the pipeline of zfs send", toolStatus: status}
-	}
-	var lines []string
-	for line := range strings.Lines(stderr) {
-		if !strings.HasPrefix(line, sentPrefix) && !strings.HasPrefix(line, pidPrefix) {
-			lines = append(lines, strings.TrimSuffix(line, "\n"))
-		}
-	}
-	e.stderr = strings.Join(lines, "\n")
-	return e, err
 }

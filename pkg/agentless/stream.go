@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/sshexec"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
@@ -59,12 +60,9 @@ func (h *Host) OpenTo(ctx context.Context, dst hosts.To, nc *tcp.Offer, buffer i
 
 func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, path path) (transfer.Sink, error) {
 	if r.Corrective { // OpenReceive of package cli has checks that need zxfer there
-		return nil, hosts.Unsupported(h.name, hosts.OpDamage)
+		return nil, hosts.Unsupported(h.name, hosts.OpScrub)
 	}
 	args, err := zfs.ReceiveArgs(r)
-	if err == nil && r.Corrective { // needs checks that this host cannot do, see cli.OpenReceive
-		err = hosts.Unsupported(h.name, hosts.OpScrub)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +166,7 @@ func (s *sink) Abort(error) error {
 
 // result returns the error of the ended command, nil if it succeeded.
 func (s *sink) result() error {
-	e, lost := s.process.Exit()
+	e, lost := s.exit()
 	switch {
 	case lost != nil:
 		return s.cutError(lost)
@@ -285,7 +283,7 @@ func (s *source) read(b []byte) (int, error) {
 // Cause returns the cause of a transfer's failure err, after the source was closed. If zfs send
 // aborted, its message replaces the receiver's.
 func (s *source) Cause(err error) error {
-	if e, lost := s.process.Exit(); lost == nil && cli.SendCaused(e.stderr, err) {
+	if e, lost := s.exit(); lost == nil && cli.SendCaused(e.stderr, err) {
 		return cli.RunResult{Stderr: e.stderr}.Err(s.failed, s.host.runner())
 	}
 	return err
@@ -303,14 +301,14 @@ func (s *source) Close() error {
 // result returns the error of the ended command, nil if it succeeded. If nc or mbuffer fails, zfs send
 // fails too, but without a useful message.
 func (s *source) result() error {
-	e, lost := s.process.Exit()
+	e, lost := s.exit()
 	switch {
 	case lost != nil:
 		return s.cutError(lost)
 	case e.status > 0 && e.toolStatus == 0:
 		return cli.RunResult{Stderr: e.stderr, Status: e.status}.Err(s.failed, s.host.runner())
 	case e.status < 0 || e.toolStatus != 0:
-		return s.cutError(fmt.Errorf("%s: exit status %d: %s", e.tool, e.toolStatus, stderrText(e.stderr)))
+		return s.cutError(fmt.Errorf("%s: exit status %d: %s", s.tool, e.toolStatus, stderrText(e.stderr)))
 	}
 	return nil
 }
@@ -336,8 +334,10 @@ func (n *zeroSource) Read(b []byte) (int, error) {
 type command struct {
 	host    *Host
 	name    string
+	sends   bool
+	tool    string // passes a sender's data to zxfer
 	conn    conn
-	process process
+	process *sshexec.Pipe
 }
 
 // conn carries the data of a command: a *net.TCPConn or a pipe.
@@ -347,22 +347,31 @@ type conn interface {
 	SetDeadline(t time.Time) error
 }
 
-// process is what runs a command: an ncScript or a pipe.
-type process interface {
-	// Done returns a channel that is closed when the command has ended.
-	Done() <-chan struct{}
-	// End ends the command: gently, and after the timeout by force.
-	End(timeout time.Duration)
-	// Exit waits for the end of the command. It returns an error if the outcome is unknown.
-	Exit() (exit, error)
-}
-
 // exit is how a command ended.
 type exit struct {
 	stderr     string
-	status     int    // exit status of zfs; -1 = unknown
-	tool       string // passes data between zfs and zxfer, "" = none
-	toolStatus int
+	status     int // exit status of zfs; -1 = unknown
+	toolStatus int // exit status of command.tool
+}
+
+// exit waits for the end of the command. It returns an error if the outcome is unknown. It remembers a
+// receive that may still run then.
+func (c *command) exit() (exit, error) {
+	stderr, status, err := c.process.Result()
+	if err != nil {
+		if _, _, pid := parseStderr(c.process.Stderr()); pid != "" && !c.sends {
+			c.host.receives.add(c.host.name, pid)
+		}
+		return exit{}, err
+	}
+	if !c.host.shell {
+		return exit{stderr: stderr, status: status}, nil
+	}
+	stderr, sent, _ := parseStderr(stderr)
+	if c.sends {
+		return exit{stderr, sent, status}, nil
+	}
+	return exit{stderr: stderr, status: status}, nil
 }
 
 // maxLogged limits the messages of one successful zfs receive that are logged: zfs prints one for each

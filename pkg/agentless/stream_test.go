@@ -184,7 +184,8 @@ func TestKilledNCPrintsNothing(t *testing.T) {
 		sh := exec.CommandContext(t.Context(), "sh", "-c", script)
 		sh.Stdin, sh.Stderr = strings.NewReader(""), &said
 		_ = sh.Run()
-		require.Empty(t, said.String(), name)
+		stderr, _, _ := parseStderr(said.String())
+		require.Empty(t, stderr, name)
 	}
 }
 

@@ -73,7 +73,7 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the local zxfer binary: %w", err)
 	}
-	p, err := o.start(command(own.id, o.Release, argument))
+	p, err := o.start(replaceShell, command(own.id, o.Release, argument), &tail{log: o.log, maxLines: tailLines, hold: true})
 	if err != nil {
 		return nil, err
 	}

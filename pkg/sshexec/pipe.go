@@ -2,6 +2,7 @@ package sshexec
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,29 +10,38 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"zxfer/pkg/fault"
 )
 
 // Pipe is a command on another host. Read returns its standard output, Write writes its standard
 // input, and Close ends both.
 type Pipe struct {
 	*process
-	o         *Options
-	output    *bufio.Reader
-	ran       atomic.Bool   // the output of the command follows
-	discarded chan struct{} // closed when all output was discarded; nil = the caller reads it
+	o      *Options
+	output *bufio.Reader
+	before atomic.Int32  // what came before the command's output
+	done   chan struct{} // closed when the command and Discard have ended
 }
+
+// Values of Pipe.before.
+const (
+	beforeUnknown = iota
+	beforeEnded   // the command's output follows
+	beforeEndless // the login shell printed more than maxBanner bytes
+	beforeAgent   // an agent answered
+)
 
 // OpenPipe starts a script in the POSIX shell of a host. Standard input and output of the script
 // carry data. Like Run, it never asks for a password. ctx limits only the start. The caller ends it with End.
 func OpenPipe(ctx context.Context, o Options, script string) (*Pipe, error) {
-	if err := o.checkScript(script); err != nil {
-		return nil, err
+	if strings.Contains("\n"+script+"\n", "\n"+runWord+"\n") {
+		return nil, fmt.Errorf("%s: a script must not contain the line %q", o.Host, runWord)
 	}
 	p, err := openPipe(ctx, o, "exec sh -c '"+launcher+"'")
 	if err != nil {
 		return nil, err
 	}
-	p.ran.Store(false)
 	// The host may read nothing.
 	starting, cancel := context.WithTimeout(ctx, o.connectTimeout())
 	stop := context.AfterFunc(starting, p.interrupt)
@@ -42,10 +52,14 @@ func OpenPipe(ctx context.Context, o Options, script string) (*Pipe, error) {
 	return p, nil
 }
 
-// OpenCommand is like OpenPipe for one command line, which the host gets as it is. It also works if
+// OpenCommand is like OpenPipe for one command line, which the host gets unchanged. It also works if
 // the account has no POSIX shell.
 func OpenCommand(ctx context.Context, o Options, line string) (*Pipe, error) {
-	return openPipe(ctx, o, line)
+	p, err := openPipe(ctx, o, line)
+	if err == nil {
+		p.before.Store(beforeEnded)
+	}
+	return p, err
 }
 
 func openPipe(ctx context.Context, o Options, remote string) (*Pipe, error) {
@@ -53,33 +67,75 @@ func openPipe(ctx context.Context, o Options, remote string) (*Pipe, error) {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
 	}
 	o.batch = true
-	p, err := o.startWith(remote, &tail{log: func(string) {}, maxLines: scriptLines})
+	p, err := o.start(replaceShell, remote, &tail{log: func(string) {}, maxLines: scriptLines})
 	if err != nil {
 		return nil, err
 	}
-	c := &Pipe{process: p, o: &o, output: bufio.NewReaderSize(p.out, maxBanner)}
-	c.ran.Store(true)
-	return c, nil
+	return &Pipe{process: p, o: &o, output: bufio.NewReaderSize(p.out, maxBanner), done: p.waited}, nil
 }
 
 // Discard discards the command's output. The caller does not call Read.
-func (p *Pipe) Discard() {
-	p.discarded = make(chan struct{})
+func (p *Pipe) Discard() { p.drain(io.Discard) }
+
+// drain copies the command's output to w until the command ends. If w refuses a part, it ends the
+// remote shell.
+func (p *Pipe) drain(w io.Writer) {
+	p.done = make(chan struct{})
+	copied := make(chan struct{})
 	go func() {
-		defer close(p.discarded)
-		_, _ = io.Copy(io.Discard, p) // the exit status shows what happened
+		defer close(copied)
+		// The exit status shows whether the output is complete.
+		if _, err := io.Copy(w, p); err != nil {
+			_ = p.out.Close() // otherwise the host may wait to write more
+			_ = p.shutdown(0)
+		}
+	}()
+	go func() {
+		defer close(p.done)
+		<-p.waited
+		timer := time.AfterFunc(quitTimeout, p.interrupt) // background processes may keep the output open
+		<-copied
+		timer.Stop()
+		p.interrupt() // ends writes
 	}()
 }
 
-// Read returns the command's output, without earlier output of the login shell. After io.EOF,
-// Result has the exit status.
-func (p *Pipe) Read(b []byte) (int, error) {
-	for skipped := 0; !p.ran.Load(); {
-		line, err := p.output.ReadSlice('\n')
-		if skipped += len(line); err != nil && !errors.Is(err, bufio.ErrBufferFull) || skipped > maxBanner {
-			return 0, io.EOF // Result returns the reason
+// KeepAlive sends the command an empty line every beatInterval, until it ends. The caller does not
+// call Write.
+func (p *Pipe) KeepAlive() {
+	go func() {
+		beat := time.NewTicker(beatInterval)
+		defer beat.Stop()
+		for err := error(nil); err == nil; {
+			select {
+			case <-beat.C:
+				_, err = p.Write([]byte("\n"))
+			case <-p.waited:
+				return
+			}
 		}
-		p.ran.Store(string(line) == ranWord+"\n")
+	}()
+}
+
+// Read returns the command's output, without earlier output of the login shell. Result returns why no
+// output came.
+func (p *Pipe) Read(b []byte) (int, error) {
+	for skipped := 0; p.before.Load() != beforeEnded; {
+		line, err := p.output.ReadSlice('\n')
+		switch {
+		case string(line) == ranWord+"\n":
+			p.before.Store(beforeEnded)
+			continue
+		case bytes.HasPrefix(line, []byte(agentWord)):
+			p.before.Store(beforeAgent)
+		}
+		if skipped += len(line); skipped > maxBanner {
+			p.before.Store(beforeEndless)
+			return 0, errBanner
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return 0, io.EOF
+		}
 	}
 	return p.output.Read(b)
 }
@@ -91,11 +147,11 @@ func (p *Pipe) Close() error {
 }
 
 // Done returns a channel that is closed when the command has ended.
-func (p *Pipe) Done() <-chan struct{} { return p.waited }
+func (p *Pipe) Done() <-chan struct{} { return p.done }
 
 // End closes the command's standard input and waits for its end. After the timeout it ends the
 // remote shell.
-func (p *Pipe) End(timeout time.Duration) { _ = p.shutdown(timeout) }
+func (p *Pipe) End(timeout time.Duration) { _ = p.shutdown(timeout); <-p.done }
 
 // Stderr returns the command's standard error so far.
 func (p *Pipe) Stderr() string { return p.stderr.text() }
@@ -103,44 +159,21 @@ func (p *Pipe) Stderr() string { return p.stderr.text() }
 // Result waits for the end of the command and returns its standard error and exit status. If the
 // command did not run or its outcome is unknown, it returns an error.
 func (p *Pipe) Result() (stderr string, status int, err error) {
-	<-p.waited
-	if p.discarded != nil {
-		timer := time.AfterFunc(quitTimeout, p.interrupt) // background processes may keep the output open
-		<-p.discarded
-		timer.Stop()
-	}
-	if p.forced.Load() {
+	<-p.done
+	before := p.before.Load()
+	switch {
+	case before == beforeEndless:
+		err = errBanner
+	case p.forced.Load():
 		err = errors.New("the remote shell did not end, and zxfer killed it")
-	} else {
-		err = p.outcome(p.ran.Load())
+	case before == beforeAgent, before == beforeUnknown && strings.HasPrefix(p.stderr.String(), "zxfer: "):
+		// A forced agent reads the script as a message, and may report an error before its hello.
+		err = fault.Refusef("use an account that starts a shell", "the account always starts an agent, which does not run scripts")
+	default:
+		err = p.outcome(before == beforeEnded)
 	}
 	if err != nil {
 		return "", 0, fmt.Errorf("%s: %w", p.o.Host, err)
 	}
 	return p.stderr.text(), p.cmd.ProcessState.ExitCode(), nil
-}
-
-// Command runs one command line to its end, as OpenCommand. It returns its output of at most
-// maxOutput bytes, its standard error and its exit status.
-func Command(ctx context.Context, o Options, line string) (stdout []byte, stderr string, status int, err error) {
-	p, err := OpenCommand(ctx, o, line)
-	if err != nil {
-		return nil, "", 0, err
-	}
-	stop := context.AfterFunc(ctx, func() { p.End(quitTimeout) })
-	defer stop()
-	_ = p.CloseWrite() // the command reads nothing
-	if stdout, err = io.ReadAll(io.LimitReader(p, maxOutput+1)); len(stdout) > maxOutput {
-		p.interrupt() // otherwise the command may wait to write more
-	}
-	p.End(closeTimeout)
-	switch {
-	case ctx.Err() != nil:
-		err = fmt.Errorf("%s: %w", o.Host, context.Cause(ctx))
-	case len(stdout) > maxOutput:
-		err = fmt.Errorf("%s: %w", o.Host, ErrOutput)
-	case err == nil:
-		stderr, status, err = p.Result()
-	}
-	return stdout, strings.TrimSpace(stderr), status, err
 }

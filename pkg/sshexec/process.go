@@ -44,22 +44,8 @@ type process struct {
 	forced atomic.Bool // this process ended it with a signal
 }
 
-// start runs a remote command.
-//
-// The remote shell runs in zxfer's process group, so that it can ask for a password on the
-// terminal: a read from another group stops the reader (SIGTTIN). ^C therefore also reaches the
-// remote shell. But zxfer needs the connection to end in good order. So the remote shell starts
-// with SIGINT and SIGQUIT ignored, and ssh keeps that except during its password prompt.
-//
-// If zxfer is killed, the remote shell needs no signal: its standard input ends, which ends the
-// agent and then the remote shell.
-func (o *Options) start(remote string) (*process, error) {
-	return o.startWith(remote, &tail{log: o.log, maxLines: tailLines, hold: true})
-}
-
-func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
-	return o.startBy(`exec "$@"`, remote, stderr)
-}
+// replaceShell runs a command in place of the shell.
+const replaceShell = `exec "$@"`
 
 // untilInputEnds runs a command and ends it at the end of standard input, which zxfer's end causes. The
 // command itself reads nothing. After its end nothing signals its number, which may be reused. cleanup is a
@@ -69,8 +55,17 @@ func untilInputEnds(cleanup string) string {
 		`exec 3<&-; wait $p; r=$?; kill $w 2>/dev/null; ` + cleanup + `; exit $r`
 }
 
-// startBy is like startWith. run is the line of shell that runs the remote shell.
-func (o *Options) startBy(run, remote string, stderr *tail) (*process, error) {
+// start runs a remote command. run is the local line of shell that runs the remote shell: replaceShell, or
+// see untilInputEnds.
+//
+// The remote shell runs in zxfer's process group, so that it can ask for a password on the
+// terminal: a read from another group stops the reader (SIGTTIN). ^C therefore also reaches the
+// remote shell. But zxfer needs the connection to end in good order. So the remote shell starts
+// with SIGINT and SIGQUIT ignored, and ssh keeps that except during its password prompt.
+//
+// If zxfer is killed, the remote shell needs no signal: its standard input ends, which ends the
+// agent and then the remote shell.
+func (o *Options) start(run, remote string, stderr *tail) (*process, error) {
 	argv, err := o.argv(remote)
 	if err != nil {
 		return nil, err

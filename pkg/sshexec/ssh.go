@@ -240,12 +240,12 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	if err != nil || socket == "" {
 		return h, err
 	}
-	h.shareThrough(socket)
-	o.mux = append(masterOptions(socket), "-N")
-	cleanup := "{ rm -f " + shellquote.Join(socket) + "; rmdir " + shellquote.Join(filepath.Dir(socket)) + "; } 2>/dev/null"
-	p, err := o.startBy(untilInputEnds(cleanup), "", &tail{log: func(string) {}, maxLines: tailLines})
+	dir := filepath.Dir(socket)
+	h.socket, h.Options.mux = socket, []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
+	o.mux = []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket, "-N"}
+	p, err := o.start(untilInputEnds("rm -rf "+shellquote.Join(dir)), "", &tail{log: func(string) {}, maxLines: tailLines})
 	if err != nil {
-		_ = os.Remove(filepath.Dir(socket))
+		_ = os.Remove(dir)
 		return nil, err
 	}
 	h.end = func(timeout time.Duration) { _ = p.shutdown(timeout) }
@@ -285,17 +285,6 @@ func (o *Options) masterSocket() (string, error) {
 	}
 	dir, err := os.MkdirTemp("", "zxfer-ssh-")
 	return filepath.Join(dir, "s"), err
-}
-
-func masterOptions(socket string) []string {
-	return []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket}
-}
-
-// shareThrough makes scripts use the shared connection. ssh creates the socket for this user alone
-// and removes it at its end.
-func (h *Master) shareThrough(socket string) {
-	h.socket = socket
-	h.Options.mux = []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
 }
 
 // Close closes the connection, which ends the scripts that use it.
