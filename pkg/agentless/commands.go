@@ -29,6 +29,7 @@ func Commands() []Command {
 		{"zfs set", "restore to that host"},
 		{"zfs inherit", "restore to that host"},
 		{"zfs rollback", "restore with rollback; heal from a copy on that host"},
+		{"zfs mount", "restore over a mounted dataset"},
 		{"zfs unmount", "restore over a mounted dataset"},
 		{"zfs rename", "rename diverged copies"},
 		{"zfs clone", "drill"},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -37,87 +36,80 @@ var _ hosts.Host = (*Host)(nil)
 
 // Open connects to a host. It refuses a host without zfs. nc also refuses a host without a known nc.
 func Open(ctx context.Context, o sshexec.Options, nc bool) (*Host, error) {
-	h, err := Reach(ctx, o)
-	if errors.Is(err, sshexec.ErrNoShell) && !nc {
-		h, err = reachWithoutShell(ctx, o, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := h.checkTools(nc); err != nil {
-		_ = h.Close() // err is more important
-		return nil, err
-	}
-	return h, nil
+	return open(ctx, o, func(h *Host, ctx context.Context) error {
+		err := h.survey(ctx)
+		if errors.Is(err, sshexec.ErrNoShell) && !nc {
+			err = h.surveyWithoutShell(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+		return h.checkTools(nc)
+	})
 }
 
 // Reach connects to a host for scripts. It does not check the tools.
 func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
-	master, err := sshexec.StartMaster(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	h := newHost(o, master)
-	h.shell = true
-	ctx, cancel := withinSurvey(ctx)
-	defer cancel()
-	out, err := h.runScript(ctx, surveyScript)
-	if err == nil {
-		h.facts, h.tools = parseSurvey(string(out.Stdout))
-		err = h.checkFacts()
-	}
-	if err != nil {
-		_ = h.Close() // err is more important
-		return nil, err
-	}
-	return h, nil
+	return open(ctx, o, (*Host).survey)
 }
 
 // surveyTimeout limits how long a host may take to describe itself.
 const surveyTimeout = 150 * time.Second
 
-func withinSurvey(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, surveyTimeout, fmt.Errorf("it did not describe itself within %s", surveyTimeout))
-}
-
-// reachWithoutShell connects to an account that permits zfs commands but no shell. noShell is the
-// error of the attempt to start a shell.
-func reachWithoutShell(ctx context.Context, o sshexec.Options, noShell error) (*Host, error) {
+func open(ctx context.Context, o sshexec.Options, survey func(*Host, context.Context) error) (*Host, error) {
 	master, err := sshexec.StartMaster(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	h := newHost(o, master)
-	h.facts, h.tools = hosts.Facts{Backend: backend}, tools{zfs: true}
-	ctx, cancel := withinSurvey(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, surveyTimeout, fmt.Errorf("it did not describe itself within %s", surveyTimeout))
 	defer cancel()
-	out, err := h.runner().Run(ctx, []string{"zfs", "version"})
-	if err == nil {
-		h.facts.ZFS = zfs.ModuleVersion(string(out.Stdout))
-		err = h.checkFacts()
-	}
-	switch extra := textBefore(string(out.Stdout)); {
-	case err != nil:
-	case out.Status == 0 && h.facts.ZFS != "" && extra != "":
-		err = fault.Refusef("let the account's startup files print nothing for commands", "%s: its login prints text, which would be part of streams: %q", h.name, extra)
-	case out.Status != 0 || h.facts.ZFS == "":
-		err = fault.Refusef("permit the commands that this prints: zxfer doctor --print-allow",
-			"%w; its answer to \"zfs version\": %s", noShell, cmp.Or(firstLine(out.Stderr), firstLine(string(out.Stdout)), "nothing"))
-	}
-	if err == nil {
-		var pool cli.RunResult
-		pool, err = h.runner().Run(ctx, []string{"zpool", "version"})
-		h.tools.zpool = err == nil && pool.Status == 0
-	}
-	if err != nil {
+	if err := survey(h, ctx); err != nil {
 		_ = h.Close() // err is more important
 		return nil, err
 	}
 	return h, nil
 }
 
-// textBefore returns the first line of the output of `zfs version` that is not from zfs.
-func textBefore(text string) string {
+// survey reads facts and tools with a script.
+func (h *Host) survey(ctx context.Context) error {
+	out, err := h.runScript(ctx, surveyScript)
+	if err != nil {
+		return err
+	}
+	h.shell = true
+	h.facts, h.tools = parseSurvey(string(out.Stdout))
+	return h.checkFacts()
+}
+
+// surveyWithoutShell does the same for an account that permits zfs commands but no shell. noShell is the
+// error of the attempt to start a shell.
+func (h *Host) surveyWithoutShell(ctx context.Context, noShell error) error {
+	h.facts, h.tools = hosts.Facts{Backend: backend}, tools{zfs: true}
+	out, err := h.runner().Run(ctx, []string{"zfs", "version"})
+	if err != nil {
+		return err
+	}
+	text := string(out.Stdout)
+	h.facts.ZFS = zfs.ModuleVersion(text)
+	if err := h.checkFacts(); err != nil {
+		return err
+	}
+	if out.Status != 0 || h.facts.ZFS == "" {
+		return fault.Refusef("permit the commands that this prints: zxfer doctor --print-allow",
+			"%w; its answer to \"zfs version\": %s", noShell, cmp.Or(firstLine(out.Stderr), firstLine(text), "nothing"))
+	}
+	if extra := loginText(text); extra != "" {
+		return fault.Refusef("let the account's startup files print nothing for commands",
+			"%s: its login prints text, which would be part of streams: %q", h.name, extra)
+	}
+	out, err = h.runner().Run(ctx, []string{"zpool", "version"})
+	h.tools.zpool = out.Status == 0
+	return err
+}
+
+// loginText returns the first line of the output of `zfs version` that is not from zfs.
+func loginText(text string) string {
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "zfs-") {
 			return firstLine(line)
@@ -135,7 +127,8 @@ func firstLine(text string) string {
 }
 
 func newHost(o sshexec.Options, master *sshexec.Master) *Host {
-	h := &Host{name: o.Host, log: o.Log, master: master, receives: &Receives{}, beatTimeout: sshexec.BeatTimeout, endTimeout: receiveEndTimeout}
+	h := &Host{name: o.Host, log: o.Log, master: master, receives: &Receives{},
+		beatTimeout: sshexec.BeatTimeout, endTimeout: receiveEndTimeout}
 	if h.log == nil {
 		h.log = func(string) {}
 	}
@@ -203,33 +196,9 @@ func (remoteRunner) script(argv []string) string {
 	return "exec " + zfs.CommandLine(argv) + " </dev/null"
 }
 
-// OpenSend starts a stream through the remote shell. It ends with ctx.
+// OpenSend starts a stream through the remote shell.
 func (e remoteRunner) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error) {
-	src, err := e.host.openSend(ctx, s, path{})
-	if err != nil {
-		return nil, err
-	}
-	return &boundStream{src, ctx, context.AfterFunc(ctx, func() { _ = src.Close() })}, nil
-}
-
-// boundStream is a stream that ends with its context.
-type boundStream struct {
-	cli.Stream
-	ctx  context.Context
-	stop func() bool
-}
-
-func (b *boundStream) Read(p []byte) (int, error) {
-	n, err := b.Stream.Read(p)
-	if err != nil && err != io.EOF && b.ctx.Err() != nil {
-		err = context.Cause(b.ctx)
-	}
-	return n, err
-}
-
-func (b *boundStream) Close() error {
-	b.stop()
-	return b.Stream.Close()
+	return e.host.openSend(ctx, s, path{})
 }
 
 // Run runs one command. A failed connection is hosts.ErrLost. Too much output is not, because a
@@ -302,7 +271,8 @@ type plain struct {
 }
 
 // Digest reads a stream of the host and computes its digest here, because the host has no tool for it.
-func (p plain) Digest(ctx context.Context, q hosts.ContentQuery, progress func(transfer.Progress)) (d hosts.Digest, err error) {
+func (p plain) Digest(ctx context.Context, q hosts.ContentQuery,
+	progress func(transfer.Progress)) (d hosts.Digest, err error) {
 	if q.KeyFile != "" {
 		return d, fault.Refusef("load the key there", "without zxfer there, zxfer cannot use the key file %s", q.KeyFile)
 	}

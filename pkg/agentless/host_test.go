@@ -34,7 +34,7 @@ func plainHost(t *testing.T, nc, zfs string) (dir string, o sshexec.Options) {
 	return dir, sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(filepath.Join(dir, "login"))}
 }
 
-func open(t *testing.T, nc, zfs string) (dir string, h *Host) {
+func openNCHost(t *testing.T, nc, zfs string) (dir string, h *Host) {
 	t.Helper()
 	dir, o := plainHost(t, inPath(t, nc), zfs)
 	h, err := Open(t.Context(), o, true)
@@ -65,7 +65,7 @@ func TestHostLacksTool(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "beta: unknown variant of nc")
 
-	_, h := open(t, installedNC(t), storeScript)
+	_, h := openNCHost(t, installedNC(t), storeScript)
 	h.tools.nc = "false"
 	_, err = openSink(t.Context(), h, ncPath(offer(), 0))
 	require.ErrorContains(t, err, "beta: false could not connect to")
@@ -87,7 +87,7 @@ func TestHostLacksTool(t *testing.T) {
 // objects.
 func TestRunRefusesUnrelatedAnswer(t *testing.T) {
 	t.Parallel()
-	_, h := open(t, installedNC(t), `case "$*" in
+	_, h := openNCHost(t, installedNC(t), `case "$*" in
 *" property -s "*) echo type;;
 *" type pool/a") printf 'pool/b\ttype\tfilesystem\tlocal\n';;
 *userrefs*) printf 'pool/b@x\tuserrefs\t1\t-\n';;

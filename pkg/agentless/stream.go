@@ -240,15 +240,18 @@ func (h *Host) openSource(ctx context.Context, name string, failed zfs.Failure, 
 	if err != nil {
 		return nil, err
 	}
-	s := &source{command: c, failed: failed}
+	s := &source{command: c, failed: failed, ctx: ctx}
+	s.stop = context.AfterFunc(ctx, s.end)
 	// Data in transit may still arrive, and the end of a complete stream does.
 	go c.interruptWhenDone(exitTimeout, func() bool { return s.result() != nil })
 	return s, nil
 }
 
-// source is a zfs send on the host.
+// source is a zfs send on the host. It ends with ctx.
 type source struct {
 	*command
+	ctx     context.Context
+	stop    func() bool // ctx no longer ends the source
 	failed  zfs.Failure
 	readErr error // the error that Read returned last, and returns again
 }
@@ -258,6 +261,9 @@ type source struct {
 func (s *source) Read(b []byte) (n int, err error) {
 	if s.readErr == nil {
 		n, s.readErr = s.read(b)
+		if s.readErr != nil && s.readErr != io.EOF && s.ctx.Err() != nil {
+			s.readErr = context.Cause(s.ctx)
+		}
 	}
 	return n, s.readErr
 }
@@ -291,11 +297,16 @@ func (s *source) Cause(err error) error {
 
 // Close ends the tools if they still run.
 func (s *source) Close() error {
+	s.stop()
+	s.end()
+	return nil
+}
+
+func (s *source) end() {
 	_ = s.conn.Close() // pending Reads fail, as intended
 	if !s.waitEnd(0) {
 		s.process.End(sendEndTimeout)
 	}
-	return nil
 }
 
 // result returns the error of the ended command, nil if it succeeded. If nc or mbuffer fails, zfs send

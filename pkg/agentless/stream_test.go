@@ -57,7 +57,7 @@ func TestDialects(t *testing.T) {
 			if nc == freebsd {
 				nc += inPath(t, "nc.openbsd")
 			}
-			dir, h := open(t, nc, storeScript)
+			dir, h := openNCHost(t, nc, storeScript)
 			for _, size := range []int{0, 1, 3_000_000} {
 				data := random(size)
 				sink, err := openSink(t.Context(), h, ncPath(offer(), 4<<20))
@@ -94,7 +94,7 @@ func installedNC(t *testing.T) string {
 
 func TestFailedReceiveReportsCause(t *testing.T) {
 	t.Parallel()
-	_, h := open(t, installedNC(t), `[ "$1" != receive ] || { head -c 1000 >/dev/null; echo "cannot receive new filesystem stream: permission denied" >&2; exit 1; }`)
+	_, h := openNCHost(t, installedNC(t), `[ "$1" != receive ] || { head -c 1000 >/dev/null; echo "cannot receive new filesystem stream: permission denied" >&2; exit 1; }`)
 	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	for err == nil {
@@ -108,7 +108,7 @@ func TestFailedReceiveReportsCause(t *testing.T) {
 // TestAbortedReceive expects zfs receive to get an aborted stream as one that ends early.
 func TestAbortedReceive(t *testing.T) {
 	t.Parallel()
-	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
+	dir, h := openNCHost(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
 	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = sink.Write(random(1000))
@@ -124,7 +124,7 @@ func TestAbortedReceive(t *testing.T) {
 // zfs receive saves its state.
 func TestReceiveAfterLocalReset(t *testing.T) {
 	t.Parallel()
-	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
+	dir, h := openNCHost(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
 	nc := filepath.Join(dir, "nc")
 	text, err := os.ReadFile(nc)
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestFailedSendIsError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, h := open(t, installedNC(t), "case $1 in send) "+c.zfs+"\nesac")
+			dir, h := openNCHost(t, installedNC(t), "case $1 in send) "+c.zfs+"\nesac")
 			nc := filepath.Join(dir, "nc")
 			text, err := os.ReadFile(nc)
 			require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestKilledNCPrintsNothing(t *testing.T) {
 // it could not send.
 func TestFailedSendReplacesReceiverError(t *testing.T) {
 	t.Parallel()
-	_, h := open(t, installedNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; head -c 1000000 /dev/zero; exit 1`)
+	_, h := openNCHost(t, installedNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; head -c 1000000 /dev/zero; exit 1`)
 	src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", From: "@a", Through: []string{"b"}, To: "c"}, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = io.ReadFull(src, make([]byte, 1000))
@@ -220,7 +220,7 @@ func TestMissingBeatsEndTools(t *testing.T) {
 	if _, err := exec.LookPath("timeout"); err != nil {
 		t.Skip("timeout is not installed")
 	}
-	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive: failed to read from stream" >&2; exit 1`)
+	dir, h := openNCHost(t, installedNC(t), `cat >stream; echo "cannot receive: failed to read from stream" >&2; exit 1`)
 	h.beatTimeout = time.Second // beats come every five seconds
 	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
@@ -239,7 +239,7 @@ func TestMissingBeatsEndTools(t *testing.T) {
 // is still accepted.
 func TestUnauthenticatedClientIsDropped(t *testing.T) {
 	t.Parallel()
-	dir, h := open(t, installedNC(t), storeScript)
+	dir, h := openNCHost(t, installedNC(t), storeScript)
 	logged := make(chan string, 1)
 	h.log = func(s string) { logged <- s }
 	nc := filepath.Join(dir, "nc")
@@ -273,7 +273,7 @@ exec`), 1), 0o700))
 func TestSourceConformance(t *testing.T) {
 	t.Parallel()
 	opened := func(t *testing.T, zfsSend string, content []byte) transfer.Source {
-		dir, h := open(t, installedNC(t), "[ $1 != send ] || { "+zfsSend+"; }")
+		dir, h := openNCHost(t, installedNC(t), "[ $1 != send ] || { "+zfsSend+"; }")
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "stream"), content, 0o600))
 		src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, ncPath(offer(), 0))
 		require.NoError(t, err)
@@ -294,7 +294,7 @@ func TestSinkConformance(t *testing.T) {
 	t.Parallel()
 	whole := random(3_000_000)
 	opened := func(t *testing.T, zfsReceive string) (string, transfer.Sink) {
-		dir, h := open(t, installedNC(t), "[ $1 != receive ] || { "+zfsReceive+"; }")
+		dir, h := openNCHost(t, installedNC(t), "[ $1 != receive ] || { "+zfsReceive+"; }")
 		sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 		require.NoError(t, err)
 		return filepath.Join(dir, "whole"), sink
@@ -334,7 +334,7 @@ func TestNoise(t *testing.T) {
 	for _, nc := range []string{"nc.openbsd", "nc.traditional", "ncat", "busybox nc"} {
 		t.Run(nc, func(t *testing.T) {
 			t.Parallel()
-			_, h := open(t, nc, storeScript)
+			_, h := openNCHost(t, nc, storeScript)
 			local := hosts.NewLocal("test", func(string) {})
 			t.Cleanup(func() { _ = local.Close() })
 			here, there := &fakeEnd{true, local}, &fakeEnd{false, h}
@@ -363,7 +363,7 @@ func TestNoise(t *testing.T) {
 // runs on the host.
 func TestUnsupportedEndsAreRefused(t *testing.T) {
 	t.Parallel()
-	_, h := open(t, installedNC(t), storeScript)
+	_, h := openNCHost(t, installedNC(t), storeScript)
 	o := offer()
 	_, err := h.OpenFrom(t.Context(), hosts.ReadDevice{}, &o, 0)
 	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot copy devices")
