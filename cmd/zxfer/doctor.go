@@ -166,6 +166,8 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 	}{
 		{o.facts != "", "with --facts", transport.OneHost | transport.NothingMoved | transport.NoRemoteHost, []string{"recursive", "decrypt", "time"}},
 		{o.printAllow, "with --print-allow", 0, []string{"json", "time", "report"}},
+		{o.printAllow && args == 0, "with --print-allow without SRC and TARGET", 0,
+			[]string{"capture", "facts", "only", "skip", "verbose"}},
 		{args < 2, "without SRC and TARGET", 0, []string{"recursive", "decrypt"}},
 		{source == target, "if source and target are on the same host", transport.OneHost, nil},
 		{source == "" && target == "", "without a remote host", transport.NoRemoteHost, nil},

@@ -27,6 +27,8 @@ func TestFlagsWithoutEffect(t *testing.T) {
 		"doctor rsh without remote host":  {[]string{"doctor", "-e", "ssh -v", "/mnt"}, "--rsh has no effect without a remote host"},
 		"doctor with one pool":            {[]string{"doctor", "b:pool"}, "b:pool"},
 		"facts with dial":                 {[]string{"doctor", "--facts", "x", "--dial", "source"}, "--dial has no effect with --facts"},
+		"print-allow with facts":          {[]string{"doctor", "--print-allow", "--facts", "file"}, "--facts has no effect with --print-allow without SRC and TARGET"},
+		"print-allow with only":           {[]string{"doctor", "--print-allow", "--only", "platform"}, "--only has no effect with --print-allow without SRC and TARGET"},
 		"print-allow with json":           {[]string{"doctor", "--print-allow", "--json", "tank/a", "b:pool"}, "--json has no effect with --print-allow"},
 		"offline with json":               {[]string{"replicate", "check", "--offline", "--json"}, "--json has no effect with --offline"},
 		"overwrite without output file":   {[]string{"replicate", "import", "--overwrite", "x"}, "--overwrite has no effect without -o"},

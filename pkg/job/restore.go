@@ -181,12 +181,19 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	found, err := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths)
 	switch unsupported := t.target.Require(ctx, hosts.OpInUse); {
-	case errors.Is(err, hosts.ErrForbidden), unsupported != nil && !t.mount:
+	case unsupported == nil:
+	case fault.ClassOf(unsupported) != fault.Refused:
+		return unsupported
+	case !t.mount:
 		return nil
-	case unsupported != nil:
-		return fault.Refusef("omit {{mount}}, and mount it there", "%s: cannot check without zxfer whether %s is empty", t.target.Label(), strings.Join(paths, ", "))
+	default:
+		return fault.Refusef("omit {{mount}}, and mount it there",
+			"%s: cannot check without zxfer whether %s is empty", t.target.Label(), strings.Join(paths, ", "))
+	}
+	found, err := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths)
+	if errors.Is(err, hosts.ErrForbidden) {
+		return nil
 	}
 	for _, path := range paths {
 		why, d := found[path], at[path]
