@@ -64,9 +64,9 @@ func TestLyingSourceDoesNotReachTarget(t *testing.T) {
 			require.NoError(t, err)
 			defer from.Close()
 			dir, to := openAccount(t, accountNamed("sh"), receiveScript)
-			src, err = from.OpenFrom(t.Context(), hosts.SendStream{Spec: zfs.SendSpec{Dataset: "pool/a", To: "x"}}, nil, 0)
+			src, err = from.Through(nil, 0).OpenFrom(t.Context(), hosts.SendStream{Spec: zfs.SendSpec{Dataset: "pool/a", To: "x"}})
 			require.NoError(t, err)
-			sink, err := to.OpenTo(t.Context(), hosts.ReceiveStream{Spec: planned}, nil, 0)
+			sink, err := to.Through(nil, 0).OpenTo(t.Context(), hosts.ReceiveStream{Spec: planned})
 			require.NoError(t, err)
 			_, err = transfer.Copy(t.Context(), src, sink, transfer.Options{}, nil)
 			require.Error(t, err)
@@ -94,7 +94,7 @@ func TestRefusalRemainsTheCause(t *testing.T) {
 	t.Parallel()
 	for _, receive := range []string{`cat >/dev/null`, `cat >/dev/null; echo "cannot receive: permission denied" >&2; exit 1`, `exit 0`} {
 		_, h := openAccount(t, accountNamed("sh"), receive)
-		sink, err := h.OpenTo(t.Context(), hosts.ReceiveStream{Spec: planned}, nil, 0)
+		sink, err := h.Through(nil, 0).OpenTo(t.Context(), hosts.ReceiveStream{Spec: planned})
 		require.NoError(t, err)
 		_, err = sink.Write(random(4096))
 		require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Unplanned})
@@ -245,7 +245,7 @@ func TestValuesRunNothing(t *testing.T) {
 				}
 				spec := planned
 				spec.Set = map[string]string{"a:b": v}
-				sink, err := h.OpenTo(t.Context(), hosts.ReceiveStream{Spec: spec}, nil, 0)
+				sink, err := h.Through(nil, 0).OpenTo(t.Context(), hosts.ReceiveStream{Spec: spec})
 				if bad {
 					require.Error(t, err, v)
 				}
@@ -265,7 +265,7 @@ func TestCorrectiveReceiveNeedsZxfer(t *testing.T) {
 	dir, h := openAccount(t, accountNamed("sh"), `: >ran`)
 	spec := planned
 	spec.Corrective = true
-	_, err := h.OpenTo(t.Context(), hosts.ReceiveStream{Spec: spec}, nil, 0)
+	_, err := h.Through(nil, 0).OpenTo(t.Context(), hosts.ReceiveStream{Spec: spec})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot heal the pool")
 	require.NoFileExists(t, filepath.Join(dir, "ran"))

@@ -62,7 +62,8 @@ func open(ctx context.Context, o sshexec.Options, survey func(*Host, context.Con
 		return nil, err
 	}
 	h := newHost(o, master)
-	ctx, cancel := context.WithTimeoutCause(ctx, surveyTimeout, fmt.Errorf("it did not describe itself within %s", surveyTimeout))
+	late := fmt.Errorf("it did not describe itself within %s", surveyTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, surveyTimeout, late)
 	defer cancel()
 	if err := survey(h, ctx); err != nil {
 		_ = h.Close() // err is more important
@@ -148,7 +149,8 @@ func (h *Host) checkTools(nc bool) error {
 	_, known := dialArgs(h.tools.dialect, "", 0, true)
 	switch {
 	case !h.tools.zfs:
-		return &zfs.Error{Kind: zfs.NoZFS, Op: zfs.OpVersion, Host: h.name, Detail: "zfs was not found in PATH, /usr/sbin or /sbin"}
+		return &zfs.Error{Kind: zfs.NoZFS, Op: zfs.OpVersion, Host: h.name,
+			Detail: "zfs was not found in PATH, /usr/sbin or /sbin"}
 	case !nc:
 	case h.tools.nc == "":
 		return fault.Refusef("apt install netcat-openbsd", "%s: {{wire nc}} requires nc, which was not found", h.name)

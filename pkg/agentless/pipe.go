@@ -47,7 +47,8 @@ func (h *Host) openPipe(ctx context.Context, path path, name string, argv []stri
 	if !sends {
 		p.Discard()
 	}
-	return &command{host: h, name: name, sends: sends, tool: "the pipeline of zfs send", process: p, conn: pipe{p, sends}}, nil
+	return &command{host: h, name: name, sends: sends, tool: "the pipeline of zfs send",
+		process: p, conn: pipe{p, sends}}, nil
 }
 
 // pipeScript returns the script of a command. Its exit status is that of a receiver, whose process ID it
@@ -71,7 +72,8 @@ func (h *Host) pipeScript(path path, argv []string, sends bool) string {
 		input = " 3<&-"
 		buffer += " <&3 3<&- | "
 	}
-	return "exec 3<&0\n" + buffer + zfs.CommandLine(argv) + input + " & p=$!\nexec 3<&-\necho " + word(pidPrefix) + "$p >&2\nwait $p\nexit $?"
+	return "exec 3<&0\n" + buffer + zfs.CommandLine(argv) + input + " & p=$!\n" +
+		"exec 3<&-\necho " + word(pidPrefix) + "$p >&2\nwait $p\nexit $?"
 }
 
 // Prefixes of the lines that scripts print on standard error.
@@ -148,7 +150,9 @@ func (h *Host) endStale(ctx context.Context) error {
 		return nil
 	}
 	_, err := h.runScript(ctx, "for p in "+strings.Join(pids, " ")+`; do
-case "$(ps -o args= -p $p)" in *"zfs receive "*) kill $p; n=0; while kill -0 $p 2>/dev/null && [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done;; esac
+case "$(ps -o args= -p $p)" in *"zfs receive "*)
+kill $p; n=0; while kill -0 $p 2>/dev/null && [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done;;
+esac
 done`)
 	return err
 }

@@ -254,7 +254,7 @@ func TestReceiveChecksStream(t *testing.T) {
 	t.Parallel()
 	dir, h := openAccount(t, accountNamed("sh"), storeScript)
 	spec := zfs.ReceiveSpec{Target: "pool/a", Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "x", GUID: 7}}}}
-	sink, err := h.OpenTo(t.Context(), hosts.ReceiveStream{Spec: spec}, nil, 0)
+	sink, err := h.Through(nil, 0).OpenTo(t.Context(), hosts.ReceiveStream{Spec: spec})
 	require.NoError(t, err)
 	_, err = sink.Write(random(4096))
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Unplanned})

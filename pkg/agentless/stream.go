@@ -36,20 +36,28 @@ type path struct {
 	buffer int64      // memory of the host's mbuffer in bytes, if it has one
 }
 
-// OpenTo opens a sink on the host, which ends with Commit or Abort. If nc is nil, the data passes
-// through the remote shell. Otherwise it configures the local listener for the host's nc. buffer is
-// the memory of the host's mbuffer in bytes, if it has one.
-func (h *Host) OpenTo(ctx context.Context, dst hosts.To, nc *tcp.Offer, buffer int64) (transfer.Sink, error) {
-	path := path{nc, buffer}
+// Through returns the ends of streams on the host. If nc is nil, their data passes through the remote
+// shell. Otherwise it configures the local listener for the host's nc. buffer is the memory of the host's
+// mbuffer in bytes, if it has one.
+func (h *Host) Through(nc *tcp.Offer, buffer int64) hosts.Ends { return ends{h, path{nc, buffer}} }
+
+// ends has the ends of streams over a path.
+type ends struct {
+	*Host
+	path path
+}
+
+// OpenTo opens a sink, which ends with Commit or Abort.
+func (h ends) OpenTo(ctx context.Context, dst hosts.To) (transfer.Sink, error) {
 	switch to := dst.(type) {
 	case hosts.ReceiveStream:
-		return h.openReceive(ctx, to.Spec, path)
+		return h.openReceive(ctx, to.Spec, h.path)
 	case hosts.Nowhere:
 		if !h.shell {
 			return nil, hosts.Unsupported(h.name, hosts.OpMeasure)
 		}
-		path.buffer = 0
-		s, err := h.openSink(ctx, "cat >/dev/null", zfs.Failure{Op: "cat", Subject: "/dev/null", Argv: []string{"sh", "-c", "exec cat >/dev/null"}}, path)
+		s, err := h.openSink(ctx, "cat >/dev/null",
+			zfs.Failure{Op: "cat", Subject: "/dev/null", Argv: []string{"sh", "-c", "exec cat >/dev/null"}}, path{nc: h.path.nc})
 		if err != nil {
 			return nil, err
 		}
@@ -70,8 +78,8 @@ func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, path path) (t
 	if err != nil {
 		return nil, err
 	}
-	s, err := h.openSink(ctx, "zfs receive "+r.Target, zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Argv: append([]string{"zfs"}, args...),
-		Properties: slices.Collect(maps.Keys(r.Set)), Rollback: r.Rollback}, path)
+	s, err := h.openSink(ctx, "zfs receive "+r.Target, zfs.Failure{Op: zfs.OpReceive, Subject: r.Target,
+		Argv: append([]string{"zfs"}, args...), Properties: slices.Collect(maps.Keys(r.Set)), Rollback: r.Rollback}, path)
 	if err != nil {
 		return nil, err
 	}
@@ -205,18 +213,17 @@ func (n *nullSink) Abort(error) error {
 	return nil
 }
 
-// OpenFrom opens a source on the host, see OpenTo. It ends with Close.
-func (h *Host) OpenFrom(ctx context.Context, src hosts.From, nc *tcp.Offer, buffer int64) (transfer.Source, error) {
-	path := path{nc, buffer}
+// OpenFrom opens a source. It ends with Close.
+func (h ends) OpenFrom(ctx context.Context, src hosts.From) (transfer.Source, error) {
 	switch from := src.(type) {
 	case hosts.SendStream:
-		return h.openSend(ctx, from.Spec, path)
+		return h.openSend(ctx, from.Spec, h.path)
 	case hosts.Noise:
 		if !h.shell {
 			return nil, hosts.Unsupported(h.name, hosts.OpMeasure)
 		}
-		path.buffer = 0
-		s, err := h.openSource(ctx, "cat /dev/zero", zfs.Failure{Op: "cat", Subject: "/dev/zero", Argv: []string{"cat", "/dev/zero"}}, path)
+		s, err := h.openSource(ctx, "cat /dev/zero",
+			zfs.Failure{Op: "cat", Subject: "/dev/zero", Argv: []string{"cat", "/dev/zero"}}, path{nc: h.path.nc})
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +238,8 @@ func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, path path) (cli.
 		return nil, err
 	}
 	subject := spec.Dataset + "@" + spec.To
-	return h.openSource(ctx, "zfs send "+subject, zfs.Failure{Op: zfs.OpSend, Subject: subject, Argv: append([]string{"zfs"}, args...)}, path)
+	return h.openSource(ctx, "zfs send "+subject,
+		zfs.Failure{Op: zfs.OpSend, Subject: subject, Argv: append([]string{"zfs"}, args...)}, path)
 }
 
 // openSource starts a command that writes the stream. failed describes the command in errors.
@@ -403,7 +411,7 @@ func (c *command) cutError(why error) error {
 	return fmt.Errorf("%s: %w: %w", c.name, tcp.ErrConnectionLost, why)
 }
 
-// waitEnd waits for the script's end. It reports whether that came in time.
+// waitEnd waits for the command's end. It reports whether that came in time.
 func (c *command) waitEnd(within time.Duration) (ok bool) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -415,11 +423,11 @@ func (c *command) waitEnd(within time.Duration) (ok bool) {
 	}
 }
 
-// interruptWhenDone ends reads and writes of the connection after the script ended and if returns
+// interruptWhenDone ends reads and writes of the connection after the command ended, if need returns
 // true. Over a broken network they would block.
-func (c *command) interruptWhenDone(after time.Duration, only func() bool) {
+func (c *command) interruptWhenDone(after time.Duration, need func() bool) {
 	<-c.process.Done()
-	if only() {
+	if need() {
 		_ = c.conn.SetDeadline(time.Now().Add(after))
 	}
 }

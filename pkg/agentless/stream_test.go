@@ -365,8 +365,8 @@ func TestUnsupportedEndsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, h := openNCHost(t, installedNC(t), storeScript)
 	o := offer()
-	_, err := h.OpenFrom(t.Context(), hosts.ReadDevice{}, &o, 0)
+	_, err := h.Through(&o, 0).OpenFrom(t.Context(), hosts.ReadDevice{})
 	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot copy devices")
-	_, err = h.OpenTo(t.Context(), hosts.WriteDevice{}, &o, 0)
+	_, err = h.Through(&o, 0).OpenTo(t.Context(), hosts.WriteDevice{})
 	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot copy devices")
 }

@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"context"
 	"time"
 
 	"zxfer/pkg/device"
@@ -17,6 +18,12 @@ type (
 	From interface{ from() kind }
 	To   interface{ to() kind }
 )
+
+// Ends opens ends of a Task for data that passes this process.
+type Ends interface {
+	OpenFrom(ctx context.Context, from From) (transfer.Source, error)
+	OpenTo(ctx context.Context, to To) (transfer.Sink, error)
+}
 
 // SendStream sends a dataset as a stream.
 type SendStream struct {

@@ -168,7 +168,8 @@ func (p *Pipe) Result() (stderr string, status int, err error) {
 		err = errors.New("the remote shell did not end, and zxfer killed it")
 	case before == beforeAgent, before == beforeUnknown && strings.HasPrefix(p.stderr.String(), "zxfer: "):
 		// A forced agent reads the script as a message, and may report an error before its hello.
-		err = fault.Refusef("use an account that starts a shell", "the account always starts an agent, which does not run scripts")
+		err = fault.Refusef("use an account that starts a shell",
+			"the account always starts an agent, which does not run scripts")
 	default:
 		err = p.outcome(before == beforeEnded)
 	}

@@ -220,14 +220,7 @@ type agentlessCarrier struct{ nc bool }
 // agentlessHost has the operations of a host without zxfer. nc describes the local listener for its nc;
 // nil means through the remote shell. buffer bounds the memory of the host's tools in bytes.
 type agentlessHost interface {
-	OpenFrom(ctx context.Context, what hosts.From, nc *tcp.Offer, buffer int64) (transfer.Source, error)
-	OpenTo(ctx context.Context, what hosts.To, nc *tcp.Offer, buffer int64) (transfer.Sink, error)
-}
-
-// localHost has the operations of the local host.
-type localHost interface {
-	OpenFrom(ctx context.Context, what hosts.From) (transfer.Source, error)
-	OpenTo(ctx context.Context, what hosts.To) (transfer.Sink, error)
+	Through(nc *tcp.Offer, buffer int64) hosts.Ends
 }
 
 func (c agentlessCarrier) choose(l *Link, source, target Side) error {
@@ -244,22 +237,14 @@ func (c agentlessCarrier) choose(l *Link, source, target Side) error {
 	}
 	for _, s := range []Side{source, target} {
 		if !s.Local() && s.Facts.NoAgent == "" {
-			return fault.Refusef("run zxfer on "+s.Label(), "%s runs zxfer, but %s does not: data between them must pass one of them",
-				s.Label(), l.otherSide(s).Label())
+			return fault.Refusef("run zxfer on "+s.Label(),
+				"%s runs zxfer, but %s does not: data between them must pass one of them", s.Label(), l.agentless().Label())
 		}
 	}
 	l.dial = ""
 	l.why = "slower: through the remote shell, because zxfer does not run on every host" +
 		without(l.requested.Ineffective(transport.OverSSH|transport.ByNC))
 	return nil
-}
-
-// otherSide returns the side of the link that is not s.
-func (l *Link) otherSide(s Side) Side {
-	if s.Host == l.source.Host {
-		return l.target
-	}
-	return l.source
 }
 
 // mode returns plain. Only the listener's options matter.
@@ -294,7 +279,15 @@ func (c agentlessCarrier) run(ctx context.Context, m *session) error {
 	var err error
 	fromErr := m.from.Host.Do(ctx, func(from hosts.Host) error {
 		err = m.to.Host.Do(ctx, func(to hosts.Host) error {
-			src, sink, err := m.open(ctx, end{from, nc, buffer}, end{to, nc, buffer})
+			source, err := endsOf(from, nc, buffer)
+			if err != nil {
+				return err
+			}
+			target, err := endsOf(to, nc, buffer)
+			if err != nil {
+				return err
+			}
+			src, sink, err := m.open(ctx, source, target)
 			if err != nil {
 				return err
 			}
@@ -312,31 +305,15 @@ func (c agentlessCarrier) run(ctx context.Context, m *session) error {
 	return cmp.Or(fromErr, err)
 }
 
-// end opens one end of a stream that passes this process.
-type end struct {
-	host   hosts.Host
-	nc     *tcp.Offer
-	buffer int64
-}
-
-func (e end) openFrom(ctx context.Context, what hosts.From) (transfer.Source, error) {
-	switch h := e.host.(type) {
+// endsOf returns the ends of a host that pass this process.
+func endsOf(h hosts.Host, nc *tcp.Offer, buffer int64) (hosts.Ends, error) {
+	switch h := h.(type) {
 	case agentlessHost:
-		return h.OpenFrom(ctx, what, e.nc, e.buffer)
-	case localHost:
-		return h.OpenFrom(ctx, what)
+		return h.Through(nc, buffer), nil
+	case hosts.Ends: // the local host
+		return h, nil
 	}
-	return nil, fmt.Errorf("%s: data cannot pass this process", e.host.Name())
-}
-
-func (e end) openTo(ctx context.Context, what hosts.To) (transfer.Sink, error) {
-	switch h := e.host.(type) {
-	case agentlessHost:
-		return h.OpenTo(ctx, what, e.nc, e.buffer)
-	case localHost:
-		return h.OpenTo(ctx, what)
-	}
-	return nil, fmt.Errorf("%s: data cannot pass this process", e.host.Name())
+	return nil, fmt.Errorf("%s: data cannot pass this process", h.Name())
 }
 
 // setPace sets the pace of noise. busy is the number of busy processors of the local host; that
@@ -352,20 +329,20 @@ func (m *session) setPace(busy float64) {
 }
 
 // open opens a remote end first. The local end opens once the remote one is connected.
-func (m *session) open(ctx context.Context, from, to end) (src transfer.Source, sink transfer.Sink, err error) {
+func (m *session) open(ctx context.Context, from, to hosts.Ends) (src transfer.Source, sink transfer.Sink, err error) {
 	if !m.to.Host.Local() {
-		if sink, err = to.openTo(ctx, m.to.What); err != nil {
+		if sink, err = to.OpenTo(ctx, m.to.What); err != nil {
 			return nil, nil, err
 		}
-		if src, err = from.openFrom(ctx, m.from.What); err != nil {
+		if src, err = from.OpenFrom(ctx, m.from.What); err != nil {
 			return nil, nil, errors.Join(err, sink.Abort(err))
 		}
 		return src, sink, nil
 	}
-	if src, err = from.openFrom(ctx, m.from.What); err != nil {
+	if src, err = from.OpenFrom(ctx, m.from.What); err != nil {
 		return nil, nil, err
 	}
-	if sink, err = to.openTo(ctx, m.to.What); err != nil {
+	if sink, err = to.OpenTo(ctx, m.to.What); err != nil {
 		return nil, nil, errors.Join(err, src.Close())
 	}
 	return src, sink, nil

@@ -339,11 +339,11 @@ func TestRootCause(t *testing.T) {
 // lossyHost is a host without zxfer whose connection is lost, and doer its connection.
 type lossyHost struct{ hosts.Host }
 
-func (lossyHost) OpenFrom(context.Context, hosts.From, *tcp.Offer, int64) (transfer.Source, error) {
+func (lossyHost) OpenFrom(context.Context, hosts.From) (transfer.Source, error) {
 	return nil, errors.New("unexpected")
 }
 
-func (lossyHost) OpenTo(context.Context, hosts.To, *tcp.Offer, int64) (transfer.Sink, error) {
+func (lossyHost) OpenTo(context.Context, hosts.To) (transfer.Sink, error) {
 	return nil, hosts.ErrLost
 }
 
