@@ -18,7 +18,7 @@ import (
 )
 
 // opener connects to the hosts of a job: the local host in this process, others through an agent
-// behind the remote shell. It drives the zfs of a host that cannot run an agent.
+// behind the remote shell. It uses the zfs of a host that cannot run an agent through ssh.
 type opener struct {
 	log func(string)
 	// activity shows an activity on the host. It may be nil.
@@ -93,7 +93,8 @@ func (o *opener) openAgent(ctx context.Context, l hosts.Address) (hosts.Host, er
 }
 
 func (o *opener) options(l hosts.Address) sshexec.Options {
-	return sshexec.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Activity: o.activity}
+	return sshexec.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap,
+		Release: releaseAndProtocol(), Log: o.log, Activity: o.activity}
 }
 
 // remoteShell returns the shell asked for, or the one in the environment.

@@ -104,7 +104,7 @@ func TestZFSAgentless(t *testing.T) {
 			require.Equal(t, guids(t, src), guids(t, dst))
 			require.Contains(t, zfsCmd(t, "holds", "-H", dst+"@three"), "keep me")
 
-			o = mustZxfer(t, "send", "-R", "--verify", src, name+":"+dst)
+			mustZxfer(t, "send", "-R", "--verify", src, name+":"+dst)
 
 			back := src + "-back"
 			mustZxfer(t, "send", name+":"+dst+"@two", back)
@@ -146,15 +146,15 @@ func TestZFSAgentlessBetweenHosts(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", "nas:"+src, "filter:"+dst)
 	require.Equal(t, guids(t, src), guids(t, dst))
-	before := state(t)
 	zfsCmd(t, "snapshot", src+"@two")
+	before := state(t)
 	o := zxfer(t, "send", "nas:"+src, "beta:"+dst)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "beta runs zxfer, but nas does not")
 	o = zxfer(t, "send", "--wire", "tls", src, "nas:"+dst)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "its system is FreeBSD")
-	_ = before
+	require.Equal(t, before, state(t))
 	requireNoLeftovers(t)
 }
 
@@ -188,7 +188,7 @@ func TestZFSAgentlessKilled(t *testing.T) {
 	for _, c := range []struct{ name, account, host, victim string }{
 		{"source of push", "nas", alphaPool, "zfs send"},
 		{"zxfer of push", "nas", alphaPool, "zxfer"},
-		{"ssh of push", "nas", alphaPool, "ssh zfs receive"},
+		{"ssh of push", "nas", alphaPool, "ssh"},
 		{"zxfer of push to filter", "filter", alphaPool, "zxfer"},
 		{"target of push to filter", "filter", betaPool, "zfs receive"},
 		{"source of pull", "nas", betaPool, "zfs send"},
@@ -208,12 +208,11 @@ func TestZFSAgentlessKilled(t *testing.T) {
 			}
 			p := start(t, "send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--retries", "0", from, to)
 			waitReceived(t, p, host, isZFS("receive"), 2<<20)
-			victim := 0
-			if c.victim == "ssh zfs receive" {
-				victim = waitProcess(t, c.host, "ssh", c.account)
-			} else {
-				victim = waitProcess(t, c.host, c.victim)
+			words := []string{c.victim}
+			if c.victim == "ssh" {
+				words = append(words, c.account)
 			}
+			victim := waitProcess(t, c.host, words...)
 			require.NoError(t, syscall.Kill(victim, syscall.SIGKILL))
 			o := p.wait(t)
 			if c.victim != "zxfer" {

@@ -29,7 +29,7 @@ func ncSend(args ...string) []string {
 }
 
 // TestZFSNetcat sends with nc to beta and back, in full and incrementally, with names and
-// values that a shell must not interpret. Package netcat tests every nc.
+// values that a shell must not interpret. Package agentless tests every nc.
 func TestZFSNetcat(t *testing.T) {
 	lab(t)
 	installNC(t, "nc.openbsd")

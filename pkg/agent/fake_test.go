@@ -153,7 +153,7 @@ func (l *line) Close() error { return l.closing() }
 type rig struct {
 	*Remote
 	server *Server
-	site   *host
+	host   *host
 	line   *line
 	logs   chan string
 	served chan error // result of Serve
@@ -169,7 +169,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 // start returns a rig and closes it after the test.
 func start(t *testing.T, s *host) *rig {
 	t.Helper()
-	g := &rig{site: s, server: &Server{Host: s, Version: "1.0 test"}, logs: make(chan string, 1000), served: make(chan error, 1)}
+	g := &rig{host: s, server: &Server{Host: s, Version: "1.0 test"}, logs: make(chan string, 1000), served: make(chan error, 1)}
 	requestsR, requestsW := io.Pipe()
 	answersR, answersW := io.Pipe()
 	ended := make(chan struct{})
@@ -198,7 +198,7 @@ func start(t *testing.T, s *host) *rig {
 			_ = requestsW.Close()
 		}
 		<-ended
-		require.True(t, s.closed.Load(), "the agent closes its Site")
+		require.True(t, s.closed.Load(), "the agent closes its host")
 	})
 	return g
 }

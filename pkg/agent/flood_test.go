@@ -240,7 +240,7 @@ func FuzzRestrictedAgent(f *testing.F) {
 			require.Less(t, len(line), 1<<10)
 			require.NotContains(t, line, "\n")
 		}))
-		c.site = noDevices{s}
+		c.host = noDevices{s}
 		var m message
 		raw := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
 		require.NoError(t, json.Unmarshal(raw[4:], &m))
@@ -281,7 +281,7 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 		if s.From != "" && s.From[0] != '@' && s.From[0] != '#' {
 			in(s.From, roots...)
 		}
-		require.Empty(t, s.Token, "the site has no version with this name")
+		require.Empty(t, s.Token, "the host has no version with this name")
 	}
 	roots := map[string][]string{
 		zfs.OpList: {"vault", "tank/vm"}, zfs.OpGet: {"vault", "tank/vm"}, zfs.OpEstimate: {"tank/vm"}, zfs.OpSend: {"vault", "tank/vm"},

@@ -56,7 +56,7 @@ func TestGateCoversEveryOperation(t *testing.T) {
 			continue
 		}
 		c, _, audit := restrictedSession(t, false, "receive=vault", "send=tank/vm")
-		c.site = struct{ hosts.Host }{} // panics if it is called
+		c.host = struct{ hosts.Host }{} // panics if it is called
 		body, known := outside[op]
 		if !known {
 			body = `{}` // a later operation, which has no rule
@@ -76,7 +76,7 @@ func TestGateForbiddenOperations(t *testing.T) {
 		hosts.OpInheritKeyAsserted.Name(): "a restricted key cannot assert keys other than passphrases", hosts.OpSnapshotFrozen.Name(): "a restricted key cannot freeze applications", hosts.OpRunInDrillClone.Name(): "a restricted key cannot run commands",
 	} {
 		c, _, audit := restrictedSession(t, false, "receive=vault", "drill=vault", "restore=vault")
-		c.site = struct{ hosts.Host }{} // panics if it is called
+		c.host = struct{ hosts.Host }{} // panics if it is called
 		f := callSession(t, c, op, `{}`)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)

@@ -72,7 +72,7 @@ func TestRestrictedKeyIsRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c, _, audit := restrictedSession(t, true, "receive="+b, "send="+vm)
-			c.site = struct{ hosts.Host }{} // panics if it is called
+			c.host = struct{ hosts.Host }{} // panics if it is called
 			f := callSession(t, c, tt.op, tt.body)
 			require.NotNil(t, f)
 			require.Equal(t, fault.Refused, f.Class)

@@ -31,17 +31,17 @@ func TestEveryOperationReturnsErrors(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				g := start(t, newHost(func(context.Context) error { return &zfs.Error{Kind: zfs.Busy, Op: "x", Detail: "held"} }))
 				_, err := q.ask(t.Context(), g)
-				require.Equal(t, !slices.Contains(own, q.op), g.site.asked != nil)
-				if g.site.asked != nil {
+				require.Equal(t, !slices.Contains(own, q.op), g.host.asked != nil)
+				if g.host.asked != nil {
 					require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
 					require.EqualError(t, err, "beta: zfs x: held")
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
-				g.site.asked = nil
+				g.host.asked = nil
 				_, err = q.ask(ctx, g)
 				require.ErrorIs(t, err, context.Canceled)
-				require.Nil(t, g.site.asked)
+				require.Nil(t, g.host.asked)
 			})
 		})
 	}
@@ -55,22 +55,22 @@ func TestTransferArgumentsArriveUnchanged(t *testing.T) {
 			Options: transfer.Options{Buffer: 5, Stall: time.Second}}, To: hosts.Dial{Ticket: tcp.Ticket{Secret: []byte{1, 2}}}}
 		_, err := hosts.Call(t.Context(), g, hosts.OpTransfer, task)
 		require.NoError(t, err)
-		require.Equal(t, []any{hosts.OpTransfer.Name(), task}, g.site.asked)
+		require.Equal(t, []any{hosts.OpTransfer.Name(), task}, g.host.asked)
 		offer := tcp.Offer{Mode: tcp.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 		ticket, err := hosts.Call(t.Context(), g, hosts.OpOffer, offer)
 		require.NoError(t, err)
-		require.Equal(t, []any{hosts.OpOffer.Name(), offer}, g.site.asked)
+		require.Equal(t, []any{hosts.OpOffer.Name(), offer}, g.host.asked)
 		require.Equal(t, ticketFor(offer), ticket)
 		for _, brief := range []bool{true, false} {
 			text, err := hosts.Call(t.Context(), g, hosts.OpCapture, brief)
 			require.NoError(t, err)
 			require.Equal(t, "-- a --\n", string(text))
-			require.Equal(t, []any{hosts.OpCapture.Name(), brief}, g.site.asked)
+			require.Equal(t, []any{hosts.OpCapture.Name(), brief}, g.host.asked)
 		}
 		req := probe.Request{ID: probe.Memory, Time: time.Second}
 		c, err := hosts.Call(t.Context(), g, hosts.OpMeasure, req)
 		require.NoError(t, err)
-		require.Equal(t, []any{hosts.OpMeasure.Name(), req}, g.site.asked)
+		require.Equal(t, []any{hosts.OpMeasure.Name(), req}, g.host.asked)
 		require.EqualValues(t, 7, c.BytesPerSecond)
 	})
 }
@@ -244,7 +244,7 @@ func TestLargeAnswerMayExceedSilenceTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
 		long := strings.Repeat("a", 60<<10)
-		g.site.zfs.Set("tank/a", "org.example:long", long)
+		g.host.zfs.Set("tank/a", "org.example:long", long)
 		g.line.slow.Store(true)
 		began := time.Now()
 		got, err := hosts.Call(t.Context(), g, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"tank/a"}, Properties: nil})

@@ -93,7 +93,7 @@ func (s *Server) Log(text string) {
 
 // session is the connection of one client.
 type session struct {
-	site     hosts.Host
+	host     hosts.Host
 	guard    *authz.Guard
 	ops      map[string]hosts.Operation // by name
 	watchdog *time.Timer
@@ -117,7 +117,7 @@ type session struct {
 }
 
 func newSession(ctx context.Context, s hosts.Host, guard *authz.Guard) *session {
-	c := &session{site: s, guard: guard, ops: map[string]hosts.Operation{}, queue: make(chan []byte, 64), ended: make(chan struct{}),
+	c := &session{host: s, guard: guard, ops: map[string]hosts.Operation{}, queue: make(chan []byte, 64), ended: make(chan struct{}),
 		running: map[uint64]context.CancelFunc{}}
 	for _, op := range hosts.Operations() {
 		c.ops[op.Name()] = op
@@ -151,7 +151,7 @@ func (c *session) shutdown() {
 	case <-ended:
 	case <-time.After(shutdownGrace):
 	}
-	_ = c.site.Close() // no client is left for the error
+	_ = c.host.Close() // no client is left for the error
 }
 
 func (c *session) read(in io.Reader, timeout time.Duration) error {
@@ -306,7 +306,7 @@ func (c *session) execute(ctx context.Context, m *message) (answer any, err erro
 			c.trySend(&message{Kind: progress, ID: m.ID, Body: body})
 		}
 	})
-	if err = c.site.Run(ctx, r); err != nil && c.guard != nil {
+	if err = c.host.Run(ctx, r); err != nil && c.guard != nil {
 		c.guard.LogFailed(q, args, err)
 	}
 	return r.Answer, err

@@ -22,7 +22,7 @@ import (
 // raw is an agent whose client is the test.
 type raw struct {
 	t      *testing.T
-	site   *host
+	host   *host
 	in     *io.PipeWriter
 	out    *bufio.Reader
 	server *Server
@@ -33,7 +33,7 @@ func serveRaw(ctx context.Context, t *testing.T, s *host) *raw {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	r := &raw{t: t, site: s, in: inW, out: bufio.NewReader(outR), server: &Server{Host: s, Version: "v"}, served: make(chan error, 1)}
+	r := &raw{t: t, host: s, in: inW, out: bufio.NewReader(outR), server: &Server{Host: s, Version: "v"}, served: make(chan error, 1)}
 	go func() { r.served <- r.server.Serve(ctx, inR, outW) }()
 	t.Cleanup(func() { _ = inW.Close(); _ = outR.Close() })
 	return r
@@ -113,7 +113,7 @@ func TestBadCallsDoNotEndAgent(t *testing.T) {
 				require.Equal(t, uint64(5), m.ID)
 				require.NotNil(t, m.Error)
 				require.Contains(t, m.Error.Text, c.want)
-				require.Nil(t, r.site.asked, "nothing was done")
+				require.Nil(t, r.host.asked, "nothing was done")
 				r.send(&message{Kind: call, ID: 6, Op: hosts.OpFacts.Name(), Body: json.RawMessage(`{}`)})
 				require.Nil(t, r.receive().Error)
 				_ = r.in.Close()
@@ -133,13 +133,13 @@ func TestOversizedAnswerIsAnError(t *testing.T) {
 		}))
 		_, err := hosts.Call(t.Context(), g, hosts.OpTransfer, receiving("s"))
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")
-		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", hosts.MaxAnswer)) }
+		g.host.do = func(context.Context) error { return errors.New(strings.Repeat("x", hosts.MaxAnswer)) }
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, nil)
 		require.ErrorContains(t, err, "beta: xxx", "the start of a long error")
 		require.Less(t, len(err.Error()), budget.MinLimit)
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, []string{strings.Repeat("x", hosts.MaxRequest)})
 		require.ErrorContains(t, err, "beta: snapshot: message of")
-		g.site.do = nil
+		g.host.do = nil
 		require.NoError(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, nil), "the connection still works")
 	})
 }

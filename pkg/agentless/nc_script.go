@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// dialer writes scripts in which the host's nc connects to zxfer.
 type dialer struct {
 	nc     []string // command line, see dialArgs
 	secret string   // hex

@@ -87,6 +87,7 @@ func sending(argv []string, redirections string) string {
 	return "{ " + zfs.CommandLine(argv) + " </dev/null" + redirections + "; echo " + word(sentPrefix) + "$? >&2; }"
 }
 
+// word returns a text as one word in shell syntax.
 func word(text string) string { return zfs.CommandLine([]string{text}) }
 
 // mbuffer returns the command line of a buffer of that many bytes.

@@ -318,12 +318,12 @@ func TestSinkConformance(t *testing.T) {
 // fakeEnd is an end of a session.
 type fakeEnd struct {
 	local bool
-	site  hosts.Host
+	host  hosts.Host
 }
 
 func (a *fakeEnd) Local() bool                                                { return a.local }
-func (a *fakeEnd) Label() string                                              { return a.site.Name() }
-func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error       { return f(a.site) }
+func (a *fakeEnd) Label() string                                              { return a.host.Name() }
+func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error       { return f(a.host) }
 func (a *fakeEnd) RTT() time.Duration                                         { return 0 }
 func (a *fakeEnd) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 

@@ -33,7 +33,8 @@ func (l *Local) Digest(ctx context.Context, q ContentQuery, progress func(transf
 }
 
 // DigestOf reads a stream that a host sends and returns the digest of its contents.
-func DigestOf(ctx context.Context, host Sender, q ContentQuery, progress func(transfer.Progress)) (d Digest, err error) {
+func DigestOf(ctx context.Context, host Sender, q ContentQuery,
+	progress func(transfer.Progress)) (d Digest, err error) {
 	q.Flags = q.Flags.ForDigest()
 	src, err := host.OpenSend(ctx, q.SendSpec)
 	if err != nil {

@@ -352,8 +352,6 @@ var OpInUse = Op[[]string, map[string]string]{
 	},
 }
 
-const toHeal = "heal the pool"
-
 // OpDamage returns the permanent errors of a dataset and its descendants.
 var OpDamage = Op[string, zfs.Damage]{
 	name:   "damage",
@@ -363,7 +361,7 @@ var OpDamage = Op[string, zfs.Damage]{
 }
 
 // OpScrub starts a scrub of the dataset's pool and returns immediately.
-var OpScrub = Op[string, None]{name: "scrub", full: changes((*Local).Scrub), ability: toHeal}
+var OpScrub = Op[string, None]{name: "scrub", full: changes((*Local).Scrub), ability: "heal the pool"}
 
 // OpSync writes out the open transaction group of the dataset's pool. Before that, properties such as
 // "written" lack the last seconds.
@@ -372,8 +370,6 @@ var OpSync = Op[string, None]{name: "sync", plain: withoutAnswer(Plain.Sync)}
 // OpRevert rolls a dataset back to a snapshot ("pool/a@x"). All newer snapshots must have
 // zfs.HealPrefix; it destroys them.
 var OpRevert = Op[string, None]{name: "revert", plain: withoutAnswer(Plain.Revert)}
-
-const toDrill = "run a drill command"
 
 // OpCreateDrillClone creates a clone that is not mounted, and returns its name.
 var OpCreateDrillClone = Op[zfs.DrillClone, string]{
@@ -394,13 +390,11 @@ var OpDestroyDrillClones = Op[zfs.DrillClones, None]{
 var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
 	name:    "run-aside",
 	full:    withoutProgress((*Local).RunInDrillClone),
-	ability: toDrill,
+	ability: "run a drill command",
 	answer:  func(zfs.DrillCommand, int) int { return 4 * zfs.MaxDrillOutput },
 	check:   checkDrillResult,
 	long:    true,
 }
-
-const toMakeRoom = "destroy copies of deleted datasets"
 
 // OpRenameDiverged renames diverged copies with their descendants, to make room for new copies. It
 // ignores copies that are renamed already. An empty list asks whether this is permitted.
@@ -415,6 +409,6 @@ var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{
 var OpDestroyOrphans = Op[[]zfs.Orphan, None]{
 	name:    "remove-gone",
 	full:    changes((*Local).DestroyOrphans),
-	ability: toMakeRoom,
+	ability: "destroy copies of deleted datasets",
 	request: manyNames,
 }

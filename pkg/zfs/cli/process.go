@@ -370,6 +370,7 @@ type RemoteRunner interface {
 	Host() string
 	// User returns the user who runs the commands, "" = unknown.
 	User() string
+	// Limits returns the limits of the commands.
 	Limits() RemoteLimits
 	// Run runs a command to its end. The error means that it could not run or that its outcome is
 	// unknown. A failed command is not an error.
