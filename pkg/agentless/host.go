@@ -208,27 +208,29 @@ func (e remoteRunner) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream,
 func (e remoteRunner) Run(ctx context.Context, argv []string) (r cli.RunResult, err error) {
 	if e.host.shell {
 		r, err = e.host.runScript(ctx, e.script(argv))
-	} else if err = checkWords(argv); err == nil {
+	} else {
+		if err = checkWords(argv); err != nil {
+			return r, err
+		}
 		r, err = result(sshexec.RunCommand(ctx, e.host.master.Options, zfs.CommandLine(argv)))
 	}
-	if errors.Is(err, errWord) {
-		return r, err
-	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, sshexec.ErrOutput) {
-		err = fmt.Errorf("%w: %w", hosts.ErrLost, err)
-	}
-	return r, err
+	return r, asLost(ctx, err)
 }
 
-// errWord means that an account without a POSIX shell cannot get a word.
-var errWord = errors.New("it has no POSIX shell, and its command line cannot carry this word")
+// asLost turns the error of a command or script without an outcome into hosts.ErrLost.
+func asLost(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, sshexec.ErrOutput) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", hosts.ErrLost, err)
+}
 
-// checkWords refuses words that a shell or a filter may change. Single quotes mean the same in all
-// known shells, except for these characters.
+// checkWords refuses words that an account without a POSIX shell cannot get, because a shell or a filter
+// may change them. Single quotes mean the same in all known shells, except for these characters.
 func checkWords(argv []string) error {
 	for _, word := range argv {
 		if strings.ContainsAny(word, "'\\!\n") {
-			return fmt.Errorf("%w: %q", errWord, word)
+			return fmt.Errorf("it has no POSIX shell, and its command line cannot carry this word: %q", word)
 		}
 	}
 	return nil

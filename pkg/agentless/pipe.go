@@ -96,8 +96,8 @@ func mbuffer(bytes int64) string {
 }
 
 // parseStderr returns the standard error of a script without zxfer's lines, the exit status of a sender,
-// and the process ID of a receiver. Without these lines they are -1 and "". Only the last line of a kind
-// counts, because the command may have printed others.
+// and the process ID of a receiver. Without these lines they are -1 and "". Only the last status and
+// the first process ID count, because the command may print such lines too.
 func parseStderr(text string) (stderr string, sent int, pid string) {
 	var lines []string
 	sent = -1
@@ -108,7 +108,7 @@ func parseStderr(text string) (stderr string, sent int, pid string) {
 				sent = int(n)
 			}
 		} else if id, found := strings.CutPrefix(line, pidPrefix); found {
-			if _, err := strconv.ParseUint(id, 10, 31); err == nil {
+			if _, err := strconv.ParseUint(id, 10, 31); err == nil && pid == "" {
 				pid = id
 			}
 		} else {
@@ -144,7 +144,8 @@ func (r *Receives) take(host string) []string {
 	return pids
 }
 
-// endStale ends the receives of earlier connections, and waits until they have saved their state.
+// endStale ends the receives of earlier connections, and waits until they have saved their state. If the
+// host is still unreachable, they remain for the next call.
 func (h *Host) endStale(ctx context.Context) error {
 	pids := h.receives.take(h.name)
 	if len(pids) == 0 {
@@ -155,5 +156,11 @@ case "$(ps -o args= -p $p)" in *"zfs receive "*)
 kill $p; n=0; while kill -0 $p 2>/dev/null && [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done;;
 esac
 done`)
-	return err
+	if err == nil {
+		return nil
+	}
+	for _, pid := range pids {
+		h.receives.add(h.name, pid)
+	}
+	return asLost(ctx, err)
 }

@@ -359,6 +359,22 @@ func TestNextReceiveEndsLostOne(t *testing.T) {
 	}
 }
 
+// TestLostReceiveIsRemembered expects that a lost receive is not forgotten while its host is unreachable, and
+// that a retry may cure that.
+func TestLostReceiveIsRemembered(t *testing.T) {
+	t.Parallel()
+	dir, o := accountOptions(t, accountNamed("sh"), storeScript)
+	useSSH(t, dir, &o, `[ ! -e "$lost" ] || exit 255; exec /bin/sh "$login" beta "$command"`)
+	h, err := Open(t.Context(), o, false)
+	require.NoError(t, err)
+	defer h.Close()
+	h.receives.add(h.name, "4194305") // larger than any process ID
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "lost"), nil, 0o600))
+	_, err = openSink(t.Context(), h, path{})
+	require.ErrorIs(t, err, hosts.ErrLost)
+	require.Equal(t, []string{"4194305"}, h.receives.take(h.name))
+}
+
 func TestParseStderr(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
@@ -372,6 +388,7 @@ func TestParseStderr(t *testing.T) {
 		"zxfer-sent 256\nzxfer-sent -1":     {"", -1, ""},
 		"zxfer-sent 0 0":                    {"", -1, ""},
 		"zxfer-pid 17\nzxfer-pid 18; x":     {"", -1, "17"},
+		"zxfer-pid 17\nzxfer-pid 18":        {"", -1, "17"},
 		"x zxfer-pid 17":                    {"x zxfer-pid 17", -1, ""},
 	} {
 		stderr, sent, pid := parseStderr(text)
