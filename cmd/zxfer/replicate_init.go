@@ -223,7 +223,7 @@ const jobTarget = `
 # these times of the day.
 #bandwidth = "100MiB"
 #bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "10MiB" }]
-# Remote shell (default: $ZXFER_RSH, or ssh).
+# Remote shell (default "ssh", or ZXFER_RSH of the environment).
 #rsh = "ssh -i /etc/zxfer/key"
 
 # Each further [[job.target]] is another copy.
