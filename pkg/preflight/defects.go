@@ -204,7 +204,7 @@ func usageOf(in *Input) planUsage {
 				in.SourceListing.Pool.Features["large_blocks"] == "enabled" && in.TargetListing.Pool.Features["large_blocks"] == "active"
 			u.inheritedKey = u.inheritedKey || raw && isIncrement(st) && s != nil && t != nil && inheritsOtherKey(in, s, t)
 			u.encryptedVols = u.encryptedVols || d.Type == zfs.Volume && s != nil && s.Encrypted()
-			u.intoEncrypted = u.intoEncrypted || !raw && encryptedOnArrival(targets, t, d.Target, st.Receive.Set["encryption"])
+			u.intoEncrypted = u.intoEncrypted || !raw && EncryptedOnArrival(targets, d.Target, st.Receive.Set["encryption"])
 		}
 	}
 	for _, name := range NeedZPL(&in.Plan, &in.SourceListing) {
@@ -240,17 +240,17 @@ func inheritsOtherKey(in *Input, s, t *zfs.Dataset) bool {
 	return root == nil || have == nil || !zfs.KeyIsProved(have, root)
 }
 
-// encryptedOnArrival reports whether a target dataset is or will be encrypted: as it exists, as
+// EncryptedOnArrival reports whether a target dataset is or will be encrypted: as it exists, as
 // requested, or as its nearest existing ancestor.
-func encryptedOnArrival(all map[string]*zfs.Dataset, targets *zfs.Dataset, name, asked string) bool {
-	if targets != nil {
-		return targets.Encrypted()
+func EncryptedOnArrival(targets map[string]*zfs.Dataset, name, asked string) bool {
+	if d := targets[name]; d != nil {
+		return d.Encrypted()
 	}
 	if asked != "" {
 		return asked != "off"
 	}
 	for above := zfs.ParentOf(name); above != ""; above = zfs.ParentOf(above) {
-		if d := all[above]; d != nil {
+		if d := targets[above]; d != nil {
 			return d.Encrypted()
 		}
 	}
