@@ -68,7 +68,8 @@ func knownCauses() []knownCause {
 			fix:     "ZFS 2.4.1 and later prevent this in copies that they receive; for this copy",
 			remedy:  always("send in full to a new target")},
 
-		// With -s, libzfs prints this for each EINVAL of the kernel (openzfs#12720).
+		// With -s, libzfs prints this for each EINVAL of the kernel (openzfs#12720), and also if a signal
+		// stopped zfs receive within the stream's header.
 		{op: OpReceive, link: libzfsRecv, phrases: []string{refusedOnly},
 			when:   func(m *message) bool { return !m.resumed() && m.targetIsOlder() },
 			cause:  always("the target has an older ZFS than the source, perhaps too old for this stream"),
@@ -78,7 +79,7 @@ func knownCauses() []knownCause {
 			cause: always("the kernel refused an object with an invalid bonus type, which no scrub reports"),
 			fix:   noFix,
 			remedy: func(m *message) string {
-				return "replace that file and send a new snapshot\nto find its object: " + m.sendCommand() + " | zstream dump -v | grep bonustype"
+				return "if it fails again, replace that file and send a new snapshot\nto find its object: " + m.sendCommand() + " | zstream dump -v | grep bonustype"
 			}},
 
 		{op: OpReceive, link: issues + "18239", issue: 18239, phrases: []string{"are too large"},

@@ -121,7 +121,7 @@ func TestExplainError(t *testing.T) {
 	f := Transfer{Target: "vault/a", Send: SendSpec{Dataset: "tank/a", To: "y", Flags: StreamFlags{Raw: true}}, SourceEncrypted: true}
 	failed := &Error{Op: OpReceive, Detail: "cannot receive incremental stream: invalid backup stream"}
 	require.Equal(t, "may be openzfs#18685: the kernel refused an object with an invalid bonus type, which no scrub reports\n"+
-		"no release has a fix: replace that file and send a new snapshot\n"+
+		"no release has a fix: if it fails again, replace that file and send a new snapshot\n"+
 		"to find its object: zfs send -w tank/a@y | zstream dump -v | grep bonustype", f.Explain(fmt.Errorf("beta: %w", failed)))
 	require.Contains(t, f.Explain(errors.New("alpha: no data was transferred for 1m0s: zfs send tank/a@y sent no data")), "openzfs#14330")
 	require.Empty(t, f.Explain(errors.New("alpha: invalid backup stream")), "not a message of ZFS")
