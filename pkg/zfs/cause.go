@@ -121,7 +121,7 @@ func knownCauses() []knownCause {
 			remedy: always("run the same command again; if it fails again, test the memory of both hosts")},
 		{op: OpReceive, link: libzfsRecv, phrases: []string{"checksum mismatch"},
 			when:   func(m *message) bool { return !strings.Contains(m.plain, "checksum mismatch or incomplete") },
-			cause:  always("bytes changed after zfs send computed their checksum"),
+			cause:  always("bytes may have changed after zfs send computed their checksum"),
 			remedy: always("test the memory of both hosts")},
 		{op: OpReceive, link: issues + "11081", issue: 11081, phrases: []string{"invalid record type"},
 			when:   func(m *message) bool { return m.Send.Flags.Raw },
