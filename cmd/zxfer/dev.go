@@ -140,7 +140,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 	flagGroup(cmd, "Copy", func(f *pflag.FlagSet) {
 		f.BoolVar(&req.Options.Delta, "delta", false, "hash both sides and send only blocks that differ")
 		f.BoolVar(&req.Compare, "verify-only", false, "compare both sides by digest, and copy nothing")
-		f.Var(option.Word(&req.Digest, device.XXH3, device.BLAKE3), "digest", "choose the digest `ALGORITHM`: xxh3 or blake3, as b3sum prints")
+		f.Var(option.Word(&req.Digest, device.XXH3, device.BLAKE3), "digest", "use `ALGORITHM` xxh3, or blake3 (which b3sum prints); --delta always uses blake3")
 		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read written blocks back")
 		f.BoolVar(&req.NoResume, "no-resume", false, "ignore blocks that an interrupted copy stored")
 		f.BoolVar(&req.SkipErrors, "skip-errors", false, "write zeros for unreadable blocks, and exit with 1")

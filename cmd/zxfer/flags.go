@@ -35,6 +35,7 @@ const (
 	hostHelp      = "act as host `NAME` of the job file (default: this host)"
 	stateDirHelp  = "keep records and locks in `DIRECTORY`"
 	configHelp    = "read job file `FILE`"
+	newConfigHelp = "write job file `FILE`"
 	overwriteHelp = "replace existing files"
 )
 

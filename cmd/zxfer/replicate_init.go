@@ -46,6 +46,7 @@ empty answer selects the default in brackets. init never overwrites a file.`,
 		},
 	}
 	o.define(cmd, false, false)
+	cmd.Flags().Lookup("config").Usage = newConfigHelp
 	return cmd
 }
 
@@ -148,64 +149,69 @@ func (a *answers) text() string {
 
 // jobFile is the template of init: %q job, source, %t recursive, %q schedule, %s "#" for lines
 // that need a target, %q snapshot template.
-const jobFile = `# Jobs of zxfer replicate. After a change: zxfer replicate check.
-# Lines that begin with "#" show what else there is, or what holds without them.
+const jobFile = `# Jobs of zxfer replicate. After a change, run: zxfer replicate check
+# Lines that begin with "#" are optional keys with example or default values.
 
-# Figures for Prometheus, for node_exporter's textfile collector:
+# Metrics file for the textfile collector of node_exporter (default: none).
 #[metrics]
 #textfile = "/var/lib/prometheus/node-exporter/zxfer.prom"
 
 [[job]]
 name = %q
 source = %q
+# Also replicate the descendants of the source (default false).
 recursive = %t
-# Datasets to leave out: a pattern without "/" matches a name at any depth, one
-# with "/" the path below the source, and behind "re:" is a regular expression.
+# Datasets to exclude. A pattern without "/" matches a name at any depth. One with
+# "/" matches the path below the source. "re:" starts a regular expression.
 #exclude = ["cache", "vm/scratch*", "re:^home/(alice|bob)/tmp"]
-# Only those with a property, set or inherited (zfs set zxfer:job=home DATASET):
+# Select only datasets with this user property, set or inherited.
 #property = "zxfer:job=home"
 
-# When to run, as OnCalendar= of systemd.timer(5), and a random delay.
+# Times of the runs, as OnCalendar= of systemd.timer(5), and their maximum random
+# delay (default "0s").
 schedule = %q
 jitter = "1m"
-# How long after it was due a dataset is not yet late, to status.
+# status calls a dataset late after this extra time.
 #grace = "15m"
-# Who runs it, with the rights of zfs allow alone; check prints which it needs.
+# Account that runs the job (default "root"). It needs zfs allow permissions.
+# zxfer replicate check, run as this account, prints the commands.
 #user = "backup"
 
-# Datasets that move at once, over all targets.
+# Datasets sent in parallel, over all targets.
 %sparallel = 2
 
 [job.snapshots]
-# Names of the job's own snapshots, in UTC. Only these, and what is adopted,
-# are sent and ever removed.
+# Names of the job's snapshots, in UTC. The job sends and destroys only these and
+# adopted snapshots.
 take = %q
-# Take none of a dataset that holds nothing new:
+# Take no snapshot of an unchanged dataset.
 skip_unchanged = false
-# Snapshots of others to send, and to remove when retention does not keep them:
+# Snapshots of other tools. The job sends them and applies its retention to them.
 #adopt = ["autosnap_*"]
 
-# What to keep on the source: the newest 10, whatever their time, and the newest of
-# each of so many hours, days ... Leave the table out to keep everything.
+# Snapshots to keep on the source: the most recent 10, and the most recent one of
+# each of the last 36 hours and 14 days. Without this table, zxfer keeps all.
 [job.retention]
 last = 10
 hourly = 36
 daily = 14
-# Whose hours and days, else those of UTC; also a name such as "Europe/Berlin".
+# Time zone in which hours and days start (default "UTC"): "local", or a name such
+# as "Europe/Berlin".
 #timezone = "local"
 
-# A database, or a virtual machine, that stands still while its snapshots are taken:
-# also "mysql", "guest-agent" and "command".
+# Application to freeze while snapshots are taken: "postgresql", "mysql",
+# "guest-agent" (virtual machine) or "command".
 #[[job.freeze]]
 #kind = "postgresql"
 #run_as = "postgres"
 
-# Runs before the job, which does not run where this fails.
+# Runs before the job. If it fails, the job does not run.
 #[[job.before]]
 #command = ["/usr/local/bin/prepare"]
 #timeout = "1m"
 
-# Runs after a run that failed; the record is on its standard input.
+# Runs after a failed, refused or interrupted run, and after a drill that did not
+# find all copies good. Its standard input is the record, as JSON.
 #[job.alert]
 #command = ["/usr/local/bin/tell-me"]
 `
@@ -213,37 +219,40 @@ daily = 14
 // jobTarget follows jobFile if there is a target: %q target.
 const jobTarget = `
 #[job.transfer]
-# Bytes per second, over all connections of a stream; less while people work.
+# Limit of each stream in bytes per second (default: none), and another limit at
+# these times of the day.
 #bandwidth = "100MiB"
 #bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "10MiB" }]
-# How the other host is reached.
+# Remote shell (default "ssh", or ZXFER_RSH of the environment).
 #rsh = "ssh -i /etc/zxfer/key"
 
-# Where to; another [[job.target]] is one more copy.
+# Each further [[job.target]] is another copy.
 [[job.target]]
 name = "backup"
 to = %q
-# Leave out there, and send there, of what the job has:
+# This target gets only this part of the job.
 #exclude = ["scratch"]
 #snapshots = { only = ["*_daily"], newest = 5, since = "14d" }
-# How a dataset begins that is not there: also "newest", with that alone, or "fail",
-# which asks you before a copy that is gone is begun anew.
+# What to send if the target lacks the dataset: "all" or "newest" snapshots; "fail"
+# refuses.
 #first = "all"
-# Keep a copy that diverged under another name, and begin it anew; else it is refused.
+# Rename a diverged copy and send in full (default "refuse").
 #on_divergence = "rotate"
-# Instead of retention there: have no more than the source has.
+# Instead of retention: destroy snapshots that were deleted on the source, at most
+# limit per dataset and run, and the copy of a deleted dataset after this time.
 #mirror = { limit = 100, gone = "90d" }
 
-# Prove that the copies can be restored: clone, read and compare them.
+# Restore tests: clone copies, read them, and compare them with the source. sample
+# is the part of the files to read (default "100%%").
 #[job.drill]
 #schedule = "weekly"
 #sample = "5%%"
 # Runs in the clone of each filesystem, on the copy's host.
 #command = ["/usr/local/bin/check-it"]
-# The key there of what is encrypted; it is loaded while the drill reads.
+# Key file on the copy's host, loaded only during the drill.
 #key_file = "/etc/zxfer/copy.key"
 
-# What to keep there.
+# Snapshots to keep on this target. Without this table, zxfer keeps all.
 [job.target.retention]
 last = 10
 hourly = 24

@@ -22,9 +22,10 @@ func newRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore [FLAGS] COPY[@SNAPSHOT] TARGET",
 		Short: "Restore datasets or files from a copy",
-		Long: `Restore a dataset from its copy, with all snapshots and its original
-properties. The target remains read-only and unmounted until the restore is
-complete. zxfer destroys newer data on the target only with --rollback.`,
+		Long: `Restore a dataset from its copy, with all snapshots and its properties that
+shape data or are harmless. Set mountpoint, sharing and quotas with -o. The
+target remains read-only and unmounted until the restore is complete. zxfer
+destroys newer data on the target only with --rollback.`,
 		Annotations: map[string]string{argsTitle: `  COPY    [[user@]host:]DATASET[@SNAPSHOT] (default: the most recent snapshot)
   TARGET  [[user@]host:]DATASET, new or damaged; with --files a directory,
           [[user@]host:]/PATH or ./PATH`},

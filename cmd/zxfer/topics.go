@@ -98,7 +98,8 @@ holds. receive and send also let it destroy snapshots and bookmarks. With
 --append-only, the client destroys neither, and releases only holds of jobs.
 receive and restore let it discard partially received states.
 
-The client can fill DATASET. Set a quota on it, or on its parent for rotate.`,
+The client can fill the pool. Set a quota on DATASET or, with rotate, on its
+parent.`,
 	}
 	annotate(cmd, grantsTitle, lines.String()+"  "+fmt.Sprintf("%-14s  %s", statusGrant, "show job status of this host; no DATASET, no other grant"))
 	return cmd

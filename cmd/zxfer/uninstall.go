@@ -41,14 +41,15 @@ func newUninstall(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall [FLAGS] [HOST]",
 		Short: "Remove the files, holds and bookmarks of zxfer from a host",
-		Long: `List what zxfer left on a host, and remove the copied binaries after
-confirmation. With --holds, also remove holds and bookmarks, which active jobs
-need for incremental sends. Copies, snapshots, units and keys remain.`,
+		Long: `List copied binaries, holds and bookmarks of jobs, units and lines of
+authorized_keys on a host, and remove the binaries after confirmation. With
+--holds, also remove holds and bookmarks, which active jobs need for incremental
+sends. Job records and device journals in /var/lib/zxfer are not listed.`,
 		Annotations: map[string]string{argsTitle: `  HOST  [user@]host (default: this host)`},
 		Example: `  zxfer uninstall -n
-      list what is left on this host
+      list files, holds and bookmarks on this host
   zxfer uninstall -n backup1
-      list what is left on another host
+      list them on another host
   zxfer uninstall --holds --yes backup1
       also remove holds and bookmarks, without confirmation`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -174,12 +174,11 @@ func (j *findings) checkContents(dst Facts, allow Allow) {
 	default:
 		return
 	}
-	words := dst.confirmations()
 	identifier := "its serial number or WWN"
 	if dst.Serial == "" && dst.WWN == "" {
 		identifier = "its size in bytes"
 	}
-	remedy := fmt.Sprintf("to destroy its contents, add {{overwrite}} {{confirm}} %s (%s)", shellquote.Join(words[0]), identifier)
+	remedy := fmt.Sprintf("to destroy its contents, add {{overwrite}} {{confirm}} %s (%s)", shellquote.Join(dst.Confirmation()), identifier)
 	id := "target-contents"
 	if allow.Overwrite {
 		id = "target-confirm"

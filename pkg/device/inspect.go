@@ -129,6 +129,10 @@ type Holder struct {
 // IsFile reports whether the path names a regular file, or a file to be created.
 func (f Facts) IsFile() bool { return f.Kind == KindFile || f.Kind == KindMissing }
 
+// Confirmation returns the word that identifies the device to the user, for
+// [Allow].Confirm.
+func (f Facts) Confirmation() string { return f.confirmations()[0] }
+
 // confirmations returns the words that identify the device to the user, best first.
 func (f Facts) confirmations() []string {
 	out := slices.DeleteFunc([]string{f.Serial, f.WWN}, func(s string) bool { return s == "" })

@@ -325,5 +325,6 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	r.Error = "the devices differ"
 	d.rep.DeviceFinished(d.report, r)
 	d.report.Differ = a.Differences(b)
-	return fault.Failf("to copy only the differences, use zxfer dev --delta", "%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
+	return fault.Failf("to copy only the differences: {{delta}} {{overwrite}} {{confirm}} "+shellquote.Join(d.task.Target.Confirmation())+" in place of {{verify-only}}",
+		"%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -24,10 +25,12 @@ import (
 // mover moves datasets from source to target.
 type mover struct {
 	*ends
-	req     *Send
-	rep     Reporter
-	streams atomic.Int64 // number of started streams
-	changed atomic.Bool  // the source or the target may have changed
+	req *Send
+	rep Reporter
+	// surveyed is the state that the plan was made for, nil = unknown.
+	surveyed *plan.State
+	streams  atomic.Int64 // number of started streams
+	changed  atomic.Bool  // the source or the target may have changed
 	// newRoots holds the copies that became encryption roots, rekeyed those whose key changed,
 	// both by name.
 	newRoots, rekeyed sync.Map
@@ -229,11 +232,34 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 		Digest: res.Received.Digest,
 	}
 	if err != nil {
+		err = m.explain(d, step, err)
 		r.Error = err.Error()
 	}
 	m.rep.Finished(id, r)
 	m.addResult(r)
 	return r, err
+}
+
+// explain adds the known cause to the error of a stream, in front of its hint.
+func (m *mover) explain(d *plan.Dataset, step *plan.Step, err error) error {
+	t := zfs.Transfer{
+		SourceZFS: m.source.facts.ZFS, TargetZFS: m.target.facts.ZFS, Send: step.Send, Target: d.Target,
+		Corrective: step.Receive.Corrective, SourceEncrypted: step.Send.Flags.Raw,
+	}
+	if m.surveyed != nil {
+		if s := m.surveyed.Source.Find(d.Source); s != nil {
+			t.SourceEncrypted = s.Encrypted()
+		}
+		t.TargetEncrypted = preflight.EncryptedOnArrival(m.surveyed.Target.ByName(), d.Target, step.Receive.Set["encryption"])
+	}
+	hint := t.Explain(err)
+	if hint == "" {
+		return err
+	}
+	if own := fault.HintOf(err); own != "" {
+		hint += "\n" + own
+	}
+	return &fault.Error{Class: fault.ClassOf(err), Hint: hint, Err: err}
 }
 
 // smallStreamOptions reduces block and buffer sizes for a stream of about that many bytes, 0 =

@@ -1,14 +1,17 @@
 package job
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
 )
 
 // TestNoResumeDiscardsWithNothingToSend expects that --no-resume discards partially received state
@@ -65,6 +68,48 @@ func TestPlainBelowEncryptedReplicaAfterInterruption(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"receive dst/a@x", "receive dst/a/plain@x", "receive dst/a/plain@y"}, w.changes)
 	require.Equal(t, "off", w.host.Get("dst/a/plain", "encryption"))
+}
+
+// TestKnownCauseOfFailure expects that a failed stream's hint begins with its known cause, which
+// depends on the flags and on both listings.
+func TestKnownCauseOfFailure(t *testing.T) {
+	t.Parallel()
+	stall := fmt.Errorf("%w for 1m0s: zfs receive dst/a accepted no data", transfer.ErrStall)
+	const refused = "cannot receive incremental stream: invalid backup stream"
+	for _, tt := range []struct {
+		name    string
+		failure error
+		set     func(w *world)
+		want    []string // of the hint
+	}{
+		{"refused record", &zfs.Error{Kind: zfs.BadStream, Op: zfs.OpReceive, Detail: refused}, nil,
+			[]string{"may be openzfs#18685", "zfs send", "src/a@x | zstream dump"}},
+		{"refused record with a hint", &zfs.Error{Kind: zfs.BadStream, Op: zfs.OpReceive, Detail: refused, Hint: "own hint"}, nil,
+			[]string{"may be openzfs#18685", "| grep bonustype\nown hint"}},
+		{"no known cause", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive, Detail: "out of space", Hint: "own hint"}, nil, []string{"own hint"}},
+		{"stall of an encrypted target", stall, func(w *world) { w.host.Set("dst", "encryption", "aes-256-gcm") }, []string{"may be openzfs#16623"}},
+		{"stall of a plain target", stall, nil, nil},
+	} {
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		if tt.set != nil {
+			tt.set(w)
+		}
+		w.before = func(op string) error {
+			if op == "receive dst/a" {
+				return tt.failure
+			}
+			return nil
+		}
+		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+		require.ErrorIs(t, err, tt.failure, tt.name)
+		hint := fault.HintOf(err)
+		if tt.want == nil {
+			require.NotContains(t, hint, "openzfs#", tt.name)
+		}
+		for _, part := range tt.want {
+			require.Contains(t, hint, part, tt.name)
+		}
+	}
 }
 
 // TestAdvanced expects that the count of retries restarts only if the target stored data.

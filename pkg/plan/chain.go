@@ -55,7 +55,7 @@ func (c *chains) continuedFlags(d, t *zfs.Dataset) zfs.StreamFlags {
 	// Another tool started the chain, probably with zfs send's defaults. If not, the receive
 	// fails before it changes anything.
 	f.LargeBlocks = false
-	if largeBlocks(d) && c.state.Target.Pool.Features["large_blocks"] == "active" {
+	if d.MayHaveLargeBlocks() && c.state.Target.Pool.Features["large_blocks"] == "active" {
 		c.note("%s does not record the flags of its first stream: zxfer omits zfs send -L; if zfs then requires -L, run %s there",
 			c.onTarget(t.Name), command("zfs", "set", zfs.FlagsProperty+"=Lc", t.Name))
 	}
@@ -90,15 +90,6 @@ func (c *chains) targetTakesFlag(f zfs.StreamFlags) bool {
 		}
 	}
 	return true
-}
-
-// largeBlocks reports whether a dataset may have blocks larger than 128 KiB.
-func largeBlocks(d *zfs.Dataset) bool {
-	size := d.Get("recordsize")
-	if d.Type == zfs.Volume {
-		size = d.Get("volblocksize")
-	}
-	return zfs.FeatureOf("recordsize", size) != ""
 }
 
 // checkSame refuses to mix raw and plain streams in one chain.
@@ -145,7 +136,7 @@ func (c *chains) checkFeatures(d *zfs.Dataset, out *Dataset) bool {
 // have used others.
 func uses(d *zfs.Dataset, feature string) bool {
 	if feature == "large_blocks" {
-		return largeBlocks(d)
+		return d.MayHaveLargeBlocks()
 	}
 	for _, property := range []string{"compression", "dnodesize"} {
 		if zfs.FeatureOf(property, d.Get(property)) == feature {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"zxfer/pkg/finding"
@@ -14,13 +13,14 @@ import (
 
 // defect is a known defect of OpenZFS that a plan could trigger.
 type defect struct {
-	since    version
-	fixed    []version // first releases by branch; none: not fixed yet
+	since    zfs.Release
+	fixed    []zfs.Release // first releases by branch; none: not fixed yet
 	affects  func(u *planUsage) bool
 	severity finding.Severity
 	summary  string
 	link     string
 	remedy   string // other than an upgrade
+	late     bool   // an upgrade protects only copies that are made afterwards
 }
 
 // planUsage holds the properties of a plan that defects depend on.
@@ -41,6 +41,10 @@ type planUsage struct {
 	intoEncrypted  bool // plain streams into encrypted datasets
 	oldZPL         bool // plain increments of filesystems older than ZPL 5, in a pool with large dnodes
 	oldLargeDnodes bool // such filesystems with large dnodes
+	resumeEmbedded bool // the rest of a plain stream of a filesystem that was started with -e
+	noLargeBlocks  bool // increments with -L from a pool without large blocks to copies that may have some
+	inheritedKey   bool // raw increments of copies that inherit a key, and not provably the source's
+	encryptedVols  bool // encrypted volumes
 }
 
 // active reports whether the side's pool uses all of these features.
@@ -62,42 +66,42 @@ const (
 // contain the commit of the fix.
 func knownDefects() []defect {
 	return []defect{
-		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.target && u.raw && u.largerAshift },
+		{fixed: []zfs.Release{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.target && u.raw && u.largerAshift },
 			summary: "a raw receive into a pool with a larger ashift may fail", link: openzfs + "releases/tag/zfs-2.1.3"},
 		// commits e01e3a4e12, 56ed389a57
-		{fixed: []version{{2, 1, 13}, {2, 2, 0}}, affects: func(u *planUsage) bool { return u.target && u.raw },
+		{fixed: []zfs.Release{{2, 1, 13}, {2, 2, 0}}, affects: func(u *planUsage) bool { return u.target && u.raw },
 			summary: "a raw receive of data with another indirect block size may fail", link: openzfs + "issues/15039"},
-		{fixed: []version{{2, 0, 0}}, affects: func(u *planUsage) bool { return u.target && u.resumeFirstRaw },
+		{fixed: []zfs.Release{{2, 0, 0}}, affects: func(u *planUsage) bool { return u.target && u.resumeFirstRaw },
 			summary: "an interrupted first raw receive cannot be resumed", link: openzfs + "releases/tag/zfs-2.0.0"},
-		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawBack },
+		{fixed: []zfs.Release{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawBack },
 			summary: "raw incremental streams sent back to their source may make the dataset unmountable", link: openzfs + "issues/10523"},
-		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawRestored }, severity: finding.Fail,
+		{fixed: []zfs.Release{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawRestored }, severity: finding.Fail,
 			summary: "raw incremental streams sent back to their source dataset may make it unmountable", link: openzfs + "issues/10523",
 			remedy: "restore it under a new name, with a full send"},
-		{since: version{2, 4, 0}, fixed: []version{{2, 4, 1}}, affects: func(u *planUsage) bool { return u.source && !u.root && u.rawRange },
+		{since: zfs.Release{2, 4, 0}, fixed: []zfs.Release{{2, 4, 1}}, affects: func(u *planUsage) bool { return u.source && !u.root && u.rawRange },
 			summary: "the permission send:raw does not cover ranges (zfs send -w -I)", link: openzfs + "issues/18193"},
-		{fixed: []version{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.source && u.decrypts },
+		{fixed: []zfs.Release{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.source && u.decrypts },
 			summary: "decrypted sends of encrypted data may damage the snapshots that they read", link: openzfs + "issues/12014"},
-		{fixed: []version{{2, 1, 14}, {2, 2, 2}}, affects: func(u *planUsage) bool { return u.source && !u.patched }, severity: finding.Note,
+		{fixed: []zfs.Release{{2, 1, 14}, {2, 2, 2}}, affects: func(u *planUsage) bool { return u.source && !u.patched }, severity: finding.Note,
 			summary: "files copied on this host may contain zeros instead of recently written data; streams carry the zeros", link: openzfs + "issues/15526"},
 		// The second defect (#18724) came with the first one's fix.
-		{since: version{2, 2, 0}, fixed: []version{{2, 3, 9}, {2, 4, 4}}, affects: func(u *planUsage) bool { return u.source && u.active("block_cloning") },
+		{since: zfs.Release{2, 2, 0}, fixed: []zfs.Release{{2, 3, 9}, {2, 4, 4}}, affects: func(u *planUsage) bool { return u.source && u.active("block_cloning") },
 			summary: "blocks cloned (cp --reflink, copy_file_range) during a truncation may read as zeros or old data", link: openzfs + "issues/18412"},
-		{since: version{2, 3, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "fast_dedup") },
+		{since: zfs.Release{2, 3, 0}, fixed: []zfs.Release{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "fast_dedup") },
 			summary: "blocks both cloned and pruned from the deduplication table (zpool ddtprune) are freed twice", link: openzfs + "issues/18520"},
-		{since: version{2, 2, 0}, fixed: []version{{2, 2, 8}, {2, 3, 2}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "device_removal") },
+		{since: zfs.Release{2, 2, 0}, fixed: []zfs.Release{{2, 2, 8}, {2, 3, 2}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "device_removal") },
 			summary: "cloned blocks may be lost after a device removal, and this pool had one", link: openzfs + "issues/17180"},
-		{since: version{2, 2, 0}, fixed: []version{{2, 2, 9}, {2, 3, 5}, {2, 4, 0}}, affects: func(u *planUsage) bool {
+		{since: zfs.Release{2, 2, 0}, fixed: []zfs.Release{{2, 2, 9}, {2, 3, 5}, {2, 4, 0}}, affects: func(u *planUsage) bool {
 			size, known := number(u.pool.Properties["size"])
 			return u.active("block_cloning") && known && size > 64<<40
 		}, summary: "cloning blocks on devices of more than 64 TiB corrupts the kernel's memory", link: openzfs + "issues/17886"},
 		// commit b8cc4c504c and its backports
-		{since: version{2, 1, 0}, fixed: []version{{2, 2, 10}, {2, 3, 7}, {2, 4, 2}}, affects: func(u *planUsage) bool { return u.active("draid") },
+		{since: zfs.Release{2, 1, 0}, fixed: []zfs.Release{{2, 2, 10}, {2, 3, 7}, {2, 4, 2}}, affects: func(u *planUsage) bool { return u.active("draid") },
 			summary: "clearing one of several faulted dRAID disks (zpool clear) may corrupt its spares", link: openzfs + "commit/b8cc4c504c"},
-		{since: version{2, 0, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.source && u.fromBookmark && u.active("redaction_bookmarks") },
+		{since: zfs.Release{2, 0, 0}, fixed: []zfs.Release{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.source && u.fromBookmark && u.active("redaction_bookmarks") },
 			summary: "an incremental stream from a redaction bookmark may replace the last block of a file with zeros", link: openzfs + "issues/18477",
 			remedy: "keep a common snapshot, which zxfer prefers as incremental source"},
-		{fixed: []version{{2, 4, 2}}, affects: func(u *planUsage) bool { return u.target && u.intoMounted }, severity: finding.Note,
+		{fixed: []zfs.Release{{2, 4, 2}}, affects: func(u *planUsage) bool { return u.target && u.intoMounted }, severity: finding.Note,
 			summary: "opening .zfs/snapshot of a mounted copy during a receive may block all mounts of the host", link: openzfs + "issues/18415",
 			remedy: "unmount the copy during the receive"},
 		{affects: func(u *planUsage) bool { return u.target && u.oldLargeDnodes }, severity: finding.Fail,
@@ -106,9 +110,25 @@ func knownDefects() []defect {
 		{affects: func(u *planUsage) bool { return u.target && u.oldZPL && !u.oldLargeDnodes },
 			summary: "a plain incremental stream of a filesystem of ZPL version 4 or older destroys file contents in the copy if its dnodesize ever changed", link: openzfs + "issues/18773",
 			remedy: copyFiles},
-		{since: version{2, 2, 0}, affects: func(u *planUsage) bool { return u.target && u.intoEncrypted }, severity: finding.Note,
+		{since: zfs.Release{2, 2, 0}, affects: func(u *planUsage) bool { return u.target && u.intoEncrypted }, severity: finding.Note,
 			summary: "receiving a plain stream into an encrypted dataset may panic the kernel", link: openzfs + "issues/16623",
 			remedy: "no release has a fix: encrypt the source, so that zxfer sends it raw"},
+		// Pull request 18910 would keep the local key, except keys of the formats raw and hex. It is not merged.
+		{affects: func(u *planUsage) bool { return u.target && u.inheritedKey },
+			summary: "a raw increment replaces the key of a copy that inherits its key; after zfs change-key on either host, no key may open the copy", link: openzfs + "issues/12614",
+			remedy: "no release has a fix: check that the encryption root of the copy has the source's key, or send in full to a new target"},
+		// Commit 5945676bcc and its backport. Pull request 19091 is not merged.
+		{since: zfs.Release{2, 3, 0}, affects: func(u *planUsage) bool { return u.source && u.resumeEmbedded },
+			summary: "the rest of a stream that was started with zfs send -e may store extended attributes as file data; ZFS refuses to send such a copy on", link: openzfs + "issues/18239",
+			remedy: "no release has a fix: restart the stream without -e: {{no-resume}}"},
+		// commit 65e13c33d8
+		{fixed: []zfs.Release{{2, 4, 1}}, affects: func(u *planUsage) bool { return u.source && u.noLargeBlocks }, late: true,
+			summary: "the target may refuse this increment: ZFS ignores zfs send -L for a dataset without large blocks, and the copy may have some", link: openzfs + "issues/18101",
+			remedy: "if it does, send in full to a new target"},
+		// Commits e2705f63de, 1821ca2db0. OpenZFS itself never calls zvol_clone_range, TrueNAS does.
+		{since: zfs.Release{2, 3, 0}, fixed: []zfs.Release{{2, 3, 8}, {2, 4, 3}}, severity: finding.Note,
+			affects: func(u *planUsage) bool { return u.source && u.encryptedVols && u.active("block_cloning") },
+			summary: "if the system clones blocks between volumes with different keys (TrueNAS does), the clones cannot be read", link: openzfs + "pull/18315"},
 	}
 }
 
@@ -120,7 +140,7 @@ func defects(in *Input) []finding.Finding {
 		pool   zfs.Pool
 		source bool
 	}{{in.Source, in.SourceListing.Pool, true}, {in.Target, in.TargetListing.Pool, false}} {
-		v, ok := parseVersion(side.host.ZFS)
+		v, ok := zfs.ParseRelease(side.host.ZFS)
 		if !ok || in.Plan.Steps() == 0 {
 			continue
 		}
@@ -128,7 +148,7 @@ func defects(in *Input) []finding.Finding {
 		// Since 2.1.11-1+deb12u1 it has the fix of openzfs#15526 (dnode_is_dirty).
 		u.patched = strings.Contains(side.host.ZFS, "+deb12u")
 		for _, d := range knownDefects() {
-			if !v.before(d.since) && v.lacks(d.fixed) && d.affects(&u) {
+			if !v.Before(d.since) && v.Lacks(d.fixed) && d.affects(&u) {
 				out = append(out, finding.Finding{
 					Host: side.host.Name, Severity: cmp.Or(d.severity, finding.Warn), Summary: fmt.Sprintf("ZFS %s: %s", side.host.ZFS, d.summary),
 					Evidence: "/sys/module/zfs/version: " + side.host.ZFS + "; " + d.link,
@@ -149,10 +169,14 @@ func (d *defect) remedyText() string {
 	for _, v := range d.fixed {
 		releases = append(releases, v.String())
 	}
-	text := "upgrade ZFS; fixed in " + strings.Join(releases, ", ")
-	if i := strings.LastIndex(text, ", "); i > 0 {
-		text = text[:i] + " and" + text[i+1:]
+	list := strings.Join(releases, ", ")
+	if i := strings.LastIndex(list, ", "); i > 0 {
+		list = list[:i] + " and" + list[i+1:]
 	}
+	if d.late {
+		return d.remedy + "; ZFS " + list + " and later prevent it in copies that they receive"
+	}
+	text := "upgrade ZFS; fixed in " + list
 	if d.remedy != "" {
 		text += "; or " + d.remedy
 	}
@@ -175,7 +199,12 @@ func usageOf(in *Input) planUsage {
 			u.decrypts = u.decrypts || !raw && s != nil && s.Encrypted()
 			u.fromBookmark = u.fromBookmark || strings.HasPrefix(st.Send.From, "#")
 			u.intoMounted = u.intoMounted || isIncrement(st) && t != nil && t.Get("mounted") == "yes"
-			u.intoEncrypted = u.intoEncrypted || !raw && encryptedOnArrival(targets, t, d.Target, st.Receive.Set["encryption"])
+			u.resumeEmbedded = u.resumeEmbedded || !raw && st.Kind == plan.Resume && st.Send.Flags.Embedded && d.Type == zfs.Filesystem
+			u.noLargeBlocks = u.noLargeBlocks || isIncrement(st) && (raw || st.Send.Flags.LargeBlocks) && t != nil && t.MayHaveLargeBlocks() &&
+				in.SourceListing.Pool.Features["large_blocks"] == "enabled" && in.TargetListing.Pool.Features["large_blocks"] == "active"
+			u.inheritedKey = u.inheritedKey || raw && isIncrement(st) && s != nil && t != nil && inheritsOtherKey(in, s, t)
+			u.encryptedVols = u.encryptedVols || d.Type == zfs.Volume && s != nil && s.Encrypted()
+			u.intoEncrypted = u.intoEncrypted || !raw && EncryptedOnArrival(targets, d.Target, st.Receive.Set["encryption"])
 		}
 	}
 	for _, name := range NeedZPL(&in.Plan, &in.SourceListing) {
@@ -192,17 +221,36 @@ func usageOf(in *Input) planUsage {
 	return u
 }
 
-// encryptedOnArrival reports whether a target dataset is or will be encrypted: as it exists, as
+// inheritsOtherKey reports whether a copy inherits its key from a dataset of which neither the
+// plan nor the properties prove that it will have the source's key.
+func inheritsOtherKey(in *Input, s, t *zfs.Dataset) bool {
+	to := cmp.Or(t.Get("encryptionroot"), t.Name)
+	if !t.Encrypted() || t.Inconsistent() || to == t.Name {
+		return false
+	}
+	if o, _, _ := strings.Cut(t.Get("origin"), "@"); o != "" && o != "-" {
+		return false // a clone shares its origin's key
+	}
+	for _, d := range in.Plan.Datasets {
+		if d.Target == to || d.Target == t.Name && d.Joins != "" || slices.Contains(d.NewRoots, t.Name) {
+			return false // the plan brings the key, or separates the two
+		}
+	}
+	root, have := in.TargetListing.Find(to), in.SourceListing.Find(cmp.Or(s.Get("encryptionroot"), s.Name))
+	return root == nil || have == nil || !zfs.KeyIsProved(have, root)
+}
+
+// EncryptedOnArrival reports whether a target dataset is or will be encrypted: as it exists, as
 // requested, or as its nearest existing ancestor.
-func encryptedOnArrival(all map[string]*zfs.Dataset, targets *zfs.Dataset, name, asked string) bool {
-	if targets != nil {
-		return targets.Encrypted()
+func EncryptedOnArrival(targets map[string]*zfs.Dataset, name, asked string) bool {
+	if d := targets[name]; d != nil {
+		return d.Encrypted()
 	}
 	if asked != "" {
 		return asked != "off"
 	}
 	for above := zfs.ParentOf(name); above != ""; above = zfs.ParentOf(above) {
-		if d := all[above]; d != nil {
+		if d := targets[above]; d != nil {
 			return d.Encrypted()
 		}
 	}
@@ -228,41 +276,3 @@ func NeedZPL(p *plan.Plan, source *zfs.Listing) []string {
 func isIncrement(st plan.Step) bool {
 	return st.Kind == plan.Incremental || st.Kind == plan.Resume && st.BaseGUID != 0
 }
-
-// version is the numeric part of an OpenZFS or kernel version.
-type version [3]int
-
-// parseVersion parses "2.3.9-1"; ok is false if it is not a release.
-func parseVersion(s string) (v version, ok bool) {
-	number, _, _ := strings.Cut(strings.TrimPrefix(s, "zfs-"), "-")
-	parts := strings.Split(number, ".")
-	if len(parts) < 2 {
-		return v, false
-	}
-	for i, p := range parts[:min(3, len(parts))] {
-		n, err := strconv.Atoi(p)
-		if err != nil || n < 0 {
-			return version{}, false
-		}
-		v[i] = n
-	}
-	return v, true
-}
-
-func (v version) before(w version) bool { return slices.Compare(v[:], w[:]) < 0 }
-
-// within reports whether v is at least from and less than before.
-func (v version) within(from, before version) bool { return !v.before(from) && v.before(before) }
-
-// lacks reports whether v is older than a fix. fixes are its first releases, one per branch, in
-// order. A branch not listed has the fix if it is newer than all of them.
-func (v version) lacks(fixes []version) bool {
-	for _, f := range fixes {
-		if f[0] == v[0] && f[1] == v[1] {
-			return v.before(f)
-		}
-	}
-	return len(fixes) == 0 || v.before(fixes[len(fixes)-1])
-}
-
-func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }

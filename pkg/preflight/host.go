@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/size"
 	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/zfs"
 )
 
 const (
@@ -80,8 +81,8 @@ func zfsModule(s *sysinfo.System) []finding.Finding {
 }
 
 func sameRelease(a, b string) bool {
-	v, okA := parseVersion(a)
-	w, okB := parseVersion(b)
+	v, okA := zfs.ParseRelease(a)
+	w, okB := zfs.ParseRelease(b)
 	return !okA || !okB || v == w
 }
 

@@ -67,11 +67,11 @@ func sendPermissions(in *Input) []string {
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.4.1/module/zfs/zfs_ioctl.c (zfs_secpolicy_send)
 func sendPermission(zfsVersion string, raw, ranges bool) string {
-	since := version{2, 4, 0}
+	since := zfs.Release{2, 4, 0}
 	if ranges {
-		since = version{2, 4, 1}
+		since = zfs.Release{2, 4, 1}
 	}
-	if v, ok := parseVersion(zfsVersion); ok && raw && !v.before(since) {
+	if v, ok := zfs.ParseRelease(zfsVersion); ok && raw && !v.Before(since) {
 		return "send:raw"
 	}
 	return "send"
@@ -108,7 +108,7 @@ func receivePermissions(in *Input) []string {
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.2/module/zfs/zfs_ioctl.c (zfs_secpolicy_recv)
 func ReceivePermission(zfsVersion string, rollback bool) string {
-	if v, ok := parseVersion(zfsVersion); ok && !rollback && !v.before(version{2, 3, 2}) {
+	if v, ok := zfs.ParseRelease(zfsVersion); ok && !rollback && !v.Before(zfs.Release{2, 3, 2}) {
 		return "receive:append"
 	}
 	return "receive"

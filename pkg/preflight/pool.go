@@ -54,9 +54,9 @@ func Damaged(p *sysinfo.Pool, zfs, flags string) *finding.Finding {
 }
 
 // CanHeal reports whether a version of OpenZFS heals blocks (zfs receive -c).
-func CanHeal(zfs string) bool {
-	v, ok := parseVersion(zfs)
-	return !ok || !v.before(version{2, 2, 0})
+func CanHeal(version string) bool {
+	v, ok := zfs.ParseRelease(version)
+	return !ok || !v.Before(zfs.Release{2, 2, 0})
 }
 
 // nearlyFull checks how full a pool is; nil if it has space.

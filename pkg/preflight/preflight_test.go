@@ -228,12 +228,24 @@ func TestUnreadableHost(t *testing.T) {
 	t.Parallel()
 	in := Input{Source: Host{Name: "alpha", System: &sysinfo.System{}}, Target: Host{Name: "beta", UnreadReason: "it is not for this key"}}
 	found := slices.DeleteFunc(Doctor(in, func(string) bool { return false }), func(f finding.Finding) bool { return f.Host != "beta" })
-	require.Len(t, found, len(hostChecks()))
+	reading := slices.DeleteFunc(hostChecks(), func(c Check) bool { return c.host == nil })
+	require.Len(t, found, len(reading))
 	for i, f := range found {
-		require.Equal(t, finding.Finding{ID: hostChecks()[i].ID, Host: "beta", Severity: finding.Note, Summary: "not checked: it is not for this key"}, f)
+		require.Equal(t, finding.Finding{ID: reading[i].ID, Host: "beta", Severity: finding.Note, Summary: "not checked: it is not for this key"}, f)
 	}
 	in.Target.UnreadReason = ""
 	require.NotContains(t, strings.Join(ids(Doctor(in, func(string) bool { return false })), " "), "@beta")
+}
+
+// TestAgentCheck expects doctor to report why zxfer does not run on a host, and a send to omit it.
+func TestAgentCheck(t *testing.T) {
+	t.Parallel()
+	in := Input{Source: Host{Name: "alpha"}, Target: Host{Name: "nas", NoAgent: "its system is FreeBSD", Lacking: []string{"copy devices"}}}
+	found := Doctor(in, func(string) bool { return false })
+	require.Len(t, found, 1)
+	require.Equal(t, "agent nas its system is FreeBSD", found[0].ID+" "+found[0].Host+" "+found[0].Evidence)
+	require.Contains(t, found[0].Summary, "cannot: copy devices")
+	require.Empty(t, Send(in))
 }
 
 func TestBlocking(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/zfs"
 )
 
 // minGain is the speedup in percent that another implementation needs to be recommended.
@@ -32,8 +33,8 @@ func fpu(s *sysinfo.System) []finding.Finding {
 		}
 		return findings(f)
 	}
-	v, okV := parseVersion(s.ZFS)
-	k, okK := parseVersion(s.Kernel)
+	v, okV := zfs.ParseRelease(s.ZFS)
+	k, okK := zfs.ParseRelease(s.Kernel)
 	if !okV || !okK {
 		return nil
 	}
@@ -49,10 +50,10 @@ func fpu(s *sysinfo.System) []finding.Finding {
 	switch {
 	case s.Fletcher.HasVectors():
 		return findings(finding.Finding{Severity: finding.OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
-	case arm && !k.before(version{6, 2}) && s.Fletcher.Known():
+	case arm && !k.Before(zfs.Release{6, 2}) && s.Fletcher.Known():
 		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin only to GPL modules: ZFS cannot use NEON", s.Kernel),
 			Evidence: evidence, Remedy: "use a kernel that exports it, or accept slower checksums and encryption"})
-	case !arm && lacksExport(k) && v.within(version{0, 7, 13}, version{0, 8, 3}) && !oldExport:
+	case !arm && lacksExport(k) && v.Within(zfs.Release{0, 7, 13}, zfs.Release{0, 8, 3}) && !oldExport:
 		return findings(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("ZFS %s cannot use vector registers on kernel %s, which no longer exports __kernel_fpu_begin: checksums and encryption are several times slower", s.ZFS, s.Kernel),
 			Evidence: evidence, Remedy: "upgrade ZFS to 0.8.3 or later"})
 	case !arm && !exported:
@@ -62,8 +63,8 @@ func fpu(s *sysinfo.System) []finding.Finding {
 }
 
 // lacksExport reports whether a kernel lacks __kernel_fpu_begin.
-func lacksExport(k version) bool {
-	return !k.before(version{5}) || k.within(version{4, 19, 38}, version{4, 20}) || k.within(version{4, 14, 120}, version{4, 15})
+func lacksExport(k zfs.Release) bool {
+	return !k.Before(zfs.Release{5}) || k.Within(zfs.Release{4, 19, 38}, zfs.Release{4, 20}) || k.Within(zfs.Release{4, 14, 120}, zfs.Release{4, 15})
 }
 
 // formatRate formats a rate in the unit of ZFS's benchmark, MB/s.

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 	"zxfer/pkg/size"
 )
@@ -19,7 +20,7 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 	case t.opts.Verbose:
 		t.write(devicePlanText(r))
 	default:
-		t.write(deviceHeadline(r) + warningsText(slices.Concat(r.Problems, r.Findings)) + expectedText(r.Expected))
+		t.write(deviceHeadline(r) + warningsText(deviceFindings(r)) + expectedText(r.Expected))
 	}
 }
 
@@ -116,7 +117,17 @@ func devicePlanText(r *job.DevReport) string {
 		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, Line(r.Wire.Why))
 	}
 	_ = w.Flush() // writes to a Builder cannot fail
-	return trimRight(b.String()) + findingsText(slices.Concat(r.Problems, r.Findings)) + measuredText(r.Ceilings, r.Expected)
+	return trimRight(b.String()) + findingsText(deviceFindings(r)) + measuredText(r.Ceilings, r.Expected)
+}
+
+// deviceFindings returns the problems and findings to show. It clears the IDs of problems, because
+// no --skip-check skips them.
+func deviceFindings(r *job.DevReport) []finding.Finding {
+	problems := slices.Clone(r.Problems)
+	for i := range problems {
+		problems[i].ID = ""
+	}
+	return append(problems, r.Findings...)
 }
 
 // deviceText writes one device as table rows.

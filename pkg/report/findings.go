@@ -15,7 +15,7 @@ func findingsText(findings []finding.Finding) string {
 		if f.Severity == finding.OK {
 			continue
 		}
-		fmt.Fprintf(&b, "  %s: %s (%s)\n", f.Severity, Line(f.Text()), f.ID)
+		fmt.Fprintf(&b, "  %s: %s%s\n", f.Severity, Line(f.Text()), inParens(f.ID))
 		writePrefixed(&b, "    ", f.Evidence)
 		writePrefixed(&b, "    hint: ", f.Remedy)
 	}
@@ -30,7 +30,7 @@ func warningsText(findings []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range findings {
 		if f.Severity == finding.Warn {
-			fmt.Fprintf(&b, "warning: %s (%s)\n", Line(f.Text()), f.ID)
+			fmt.Fprintf(&b, "warning: %s%s\n", Line(f.Text()), inParens(f.ID))
 			writePrefixed(&b, "hint: ", f.Remedy)
 		}
 	}

@@ -110,7 +110,8 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	if ctx.Err() == nil && !strings.Contains(err.Error(), a.banner) {
 		a.logBanner()
 	}
-	loggedIn := p.outcome(true) == nil && !p.forced.Load()
+	status := p.cmd.ProcessState.ExitCode() // 255: a remote shell could not connect
+	loggedIn := status >= 0 && status != 255 && !p.forced.Load()
 	if argument == "" && ctx.Err() == nil && !late.Load() && (loggedIn || fault.ClassOf(err) == fault.Refused) {
 		return nil, &NoAgentError{o.Host, err}
 	}

@@ -121,7 +121,7 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 func (p *process) outcome(ran bool) error {
 	status := p.cmd.ProcessState.ExitCode()
 	switch failed := p.failure(); {
-	case status < 0 || status == 255 && isSSH(p.name):
+	case status < 0 || status == 255 && (!ran || isSSH(p.name)):
 		return failed
 	case !ran && failed != nil:
 		return fmt.Errorf("%w: %w", ErrNoShell, failed)

@@ -289,3 +289,12 @@ func (p *Pool) FeatureHint(where, feature string) string {
 	}
 	return "upgrade ZFS " + where + ": it lacks the feature"
 }
+
+// MayHaveLargeBlocks reports whether new blocks of a dataset may be larger than 128 KiB.
+func (d *Dataset) MayHaveLargeBlocks() bool {
+	size := d.Get("recordsize")
+	if d.Type == Volume {
+		size = d.Get("volblocksize")
+	}
+	return FeatureOf("recordsize", size) != ""
+}

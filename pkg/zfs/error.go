@@ -140,6 +140,7 @@ var rules = []rule{
 	{Feature, "", "no longer supports deduplicated send streams"},
 	{Feature, "", "not compatible with"},
 	{Feature, "", "requires -l (--large-block)"},
+	{Feature, OpReceive, "destination contains large blocks, but the incremental stream does not carry them"}, // after 2.4.4
 	{Feature, "", "need -l (--large-block)"},
 	{Feature, "", "software on the sending system must be updated"},
 
@@ -211,7 +212,7 @@ func Classify(op, stderr string, subjects ...string) Kind {
 }
 
 func kindOf(op, text string) Kind {
-	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
+	text = normalize(text)
 	for _, r := range rules {
 		if (r.op == "" || r.op == op) && strings.Contains(text, r.phrase) {
 			return r.kind
@@ -219,6 +220,9 @@ func kindOf(op, text string) Kind {
 	}
 	return Unknown
 }
+
+// normalize returns a message in lower case with single spaces.
+func normalize(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
 
 // withoutPropertyErrors removes lines about properties that could not be set. zfs receive prints
 // them after a snapshot has arrived, and continues.
@@ -311,6 +315,11 @@ func (f Failure) Hint(k Kind) string {
 	ds, _, _ = strings.Cut(ds, "#")
 	ds = cmp.Or(ds, "DATASET")
 	name := shellQuote(ds)
+	if f.Op != OpSend && f.Op != OpReceive { // their causes depend on both hosts: Transfer.Explain
+		if hint := (&Transfer{Target: ds, user: f.User}).explain(f.Op, f.Stderr); hint != "" {
+			return hint
+		}
+	}
 	switch k {
 	case Permission:
 		return f.permissionHint(ds)
@@ -339,8 +348,11 @@ func (f Failure) Hint(k Kind) string {
 	case IVSet:
 		return "roll the target back to its last raw snapshot, or send in full to a new name (openzfs#8758)"
 	case Feature:
-		if strings.Contains(f.Stderr, "--large-block") {
+		switch text := normalize(f.Stderr); {
+		case strings.Contains(text, "--large-block"):
 			return "" // the message has its own advice
+		case strings.Contains(text, refusedOnly):
+			return "" // no feature is missing
 		}
 		if f.Op == OpReceive || f.Op == OpBookmark {
 			return "list disabled features: zpool get all " + shellQuote(PoolOf(ds)) + " | grep feature@; enable one: zpool set feature@NAME=enabled " + shellQuote(PoolOf(ds))

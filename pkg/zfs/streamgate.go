@@ -82,7 +82,7 @@ type Gate struct {
 	list           []byte       // the received part of that payload
 	at             gateState
 	packageDataset string // dataset of a package, "" for a single stream
-	next           int    // index of the first of want.Snapshots that may still come
+	next           int    // index of the first of arrival.Snapshots that may still come
 	base           uint64 // expected incremental source of the next stream
 	err            error
 }

@@ -45,7 +45,8 @@ func guestPackages() []guestPackage {
 			`ReplacedDevice|SourceAsTarget|TargetIsExclusive|TargetsAreRefused|UnreadableSectors)`},
 		{"./pkg/hosts/hoststest", `^Test(Local|Remote|Host)IsASite$`},
 		{"./pkg/replicate/importer", `^TestPackaged`},
-		{path: "./pkg/agentless"},
+		{"./pkg/agentless", `^Test(AbortedReceive|Dialects|FailedReceiveReports|FailedSend|HostLacks|KilledNC|MissingBeats|Noise|ReceiveAfterLocal|` +
+			`RunRefuses|Sink|SourceConformance|Unauthenticated|UnsupportedEnds)`},
 	}
 }
 

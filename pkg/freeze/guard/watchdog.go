@@ -157,7 +157,7 @@ func retryThaw(machines []*guestAgent) bool {
 type watchdog struct {
 	request *freeze.Request
 	timeout time.Duration
-	taken   <-chan struct{} // closed when wordTaken arrives
+	taken   <-chan struct{} // closed when messageTaken arrives
 	cancel  context.CancelCauseFunc
 	keepers sync.WaitGroup
 	apps    []app // in the order of the request; shorter if freezing stopped

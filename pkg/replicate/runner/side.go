@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/zfs"
 )
 
@@ -104,11 +105,21 @@ func wrap(what string, err error) error {
 	return err
 }
 
-// cloneTimeout limits the removal of clones, which continues after an interruption.
-const cloneTimeout = 2 * time.Minute
+const (
+	// cloneTimeout limits the removal of clones, which continues after an interruption.
+	cloneTimeout = 2 * time.Minute
+	// cloneRetries is how often it is repeated while a clone is busy. The mount of a killed drill
+	// ends shortly after its processes.
+	cloneRetries = 6
+)
 
 func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cloneTimeout)
 	defer cancel()
-	return hosts.Run(ctx, s, hosts.OpDestroyDrillClones, a)
+	l := retry.Loop{
+		Try:       func(ctx context.Context, _ int) error { return hosts.Run(ctx, s, hosts.OpDestroyDrillClones, a) },
+		Retryable: func(err, _ error) bool { return errors.Is(err, &zfs.Error{Kind: zfs.Busy}) },
+		Pause:     func(_ error, n int) (time.Duration, bool) { return retry.Backoff(n), n <= cloneRetries },
+	}
+	return l.Run(ctx)
 }
