@@ -80,8 +80,8 @@ func (o *Options) start(run, remote string, stderr *tail) (*process, error) {
 	}
 	// Ignored signals are also ignored after exec.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" INT QUIT; ` + run, "sh", path}, argv[1:]...)...)
-	p := &process{name: filepath.Base(path), tryCommand: shellquote.Join(append(words, o.Host, "true")...), cmd: cmd,
-		stderr: stderr, waited: make(chan struct{})}
+	p := &process{name: filepath.Base(path), tryCommand: o.tryCommand(words), cmd: cmd, stderr: stderr,
+		waited: make(chan struct{})}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = quitTimeout
@@ -164,9 +164,20 @@ func (p *process) failure() error {
 	case status.Signaled():
 		return fmt.Errorf("%s was killed: %s", p.name, status.Signal())
 	case exit.ExitCode() == 255 && isSSH(p.name):
-		return fault.Failf("test the connection: "+p.tryCommand, "ssh: %s", cmp.Or(strings.TrimPrefix(stderr, "ssh: "), "exit status 255"))
+		return sshFailure(p.tryCommand, stderr)
 	}
 	return fmt.Errorf("%s: exit status %d: %s", p.name, exit.ExitCode(), cmp.Or(stderr, "no error message"))
+}
+
+// tryCommand returns a command line for a user to try the connection. words is the remote shell.
+func (o *Options) tryCommand(words []string) string {
+	return shellquote.Join(append(words, o.Host, "true")...)
+}
+
+// sshFailure returns the error of an ssh that could not connect.
+func sshFailure(tryCommand, stderr string) error {
+	return fault.Failf("test the connection: "+tryCommand,
+		"ssh: %s", cmp.Or(strings.TrimPrefix(stderr, "ssh: "), "exit status 255"))
 }
 
 // Limits of the kept standard error of a remote shell.
@@ -276,7 +287,7 @@ func Output(ctx context.Context, o Options, line string, maxBytes int64) ([]byte
 	}
 	words, parseErr := o.words()
 	if parseErr == nil && exit.ExitCode() == 255 && isSSH(words[0]) {
-		return nil, fault.Failf("test the connection: "+shellquote.Join(append(words, o.Host, "true")...), "ssh: %s", cmp.Or(strings.TrimPrefix(stderr.String(), "ssh: "), "exit status 255"))
+		return nil, sshFailure(o.tryCommand(words), stderr.String())
 	}
 	hint := ""
 	if exit.ExitCode() == exitNotFound {
