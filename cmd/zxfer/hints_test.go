@@ -31,7 +31,7 @@ func TestMessagesUseOptionPlaceholders(t *testing.T) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true; short += f.Shorthand })
 	}
 	flag, letter := regexp.MustCompile(`--([a-z][a-z-]+)`), regexp.MustCompile(`(?:^|[ (])-[`+short+`](?:[ :;,.)]|$)`)
-	command := regexp.MustCompile(`\b(zxfer (send|restore|heal|dev|doctor|replicate)|zfs|zpool|sysctl|nc|ssh|mbuffer|read|lsblk|mount|prune) [^;\n]*`)
+	command := regexp.MustCompile(`\b(zxfer (send|restore|heal|dev|doctor|replicate)|zfs|zpool|zstream|sysctl|nc|ssh|mbuffer|read|lsblk|mount|prune) [^;\n]*`)
 	named := 0
 	check := func(at, text string) {
 		placeholder := regexp.MustCompile(`\{\{[a-z]`).MatchString(text)

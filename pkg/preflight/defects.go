@@ -120,7 +120,7 @@ func knownDefects() []defect {
 		// Commit 5945676bcc and its backport. Pull request 19091 is not merged.
 		{since: zfs.Release{2, 3, 0}, affects: func(u *planUsage) bool { return u.source && u.resumeEmbedded },
 			summary: "the rest of a stream that was started with zfs send -e may store extended attributes as file data; ZFS refuses to send such a copy on", link: openzfs + "issues/18239",
-			remedy: "no release has a fix: restart the stream without -e: {{no-resume}}"},
+			remedy: "no release has a fix: restart the stream without embedded blocks: {{no-resume}}"},
 		// commit 65e13c33d8
 		{fixed: []zfs.Release{{2, 4, 1}}, affects: func(u *planUsage) bool { return u.source && u.noLargeBlocks }, late: true,
 			summary: "the target may refuse this increment: ZFS ignores zfs send -L for a dataset without large blocks, and the copy may have some", link: openzfs + "issues/18101",

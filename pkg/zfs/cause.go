@@ -94,12 +94,12 @@ func knownCauses() []knownCause {
 		{op: OpReceive, link: libzfsRecv, phrases: []string{"incompatible embedded data stream feature with encrypted receive"},
 			when:   func(m *message) bool { return m.TargetEncrypted },
 			cause:  always("an encrypted dataset cannot receive a stream that was started with zfs send -e"),
-			remedy: always("restart it without -e: {{no-resume}}")},
+			remedy: always("restart it without embedded blocks: {{no-resume}}")},
 		// libzfs prints this for each EINVAL of the kernel if the stream has embedded data.
 		{op: OpReceive, link: issues + "18239", issue: 18239, phrases: []string{"incompatible embedded data stream feature with encrypted receive"},
 			cause:  always("ZFS refused a record for an unencrypted target, such as a spurious block"),
 			fix:    noFix,
-			remedy: always("restart the stream without -e: {{no-resume}}")},
+			remedy: always("restart the stream without embedded blocks: {{no-resume}}")},
 
 		{op: OpReceive, link: "https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_crypt.c", phrases: []string{"encryption key does not match existing key"},
 			cause:  always("the target may not be a raw copy of this dataset: its master key differs"),
