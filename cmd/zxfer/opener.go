@@ -39,7 +39,11 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) 
 		return here, nil
 	}
 	if l.NC {
-		return agentless.Open(ctx, o.options(l), true)
+		there, err := agentless.Open(ctx, o.options(l), true)
+		if err != nil {
+			return nil, err
+		}
+		return there, nil
 	}
 	o.mu.Lock()
 	noAgent := o.noAgent[l]
