@@ -129,9 +129,8 @@ func (l *line) Read(b []byte) (int, error) {
 		case <-time.After(time.Second):
 		case <-l.mute:
 		}
-		b = b[:min(len(b), 1<<10)]
 	}
-	n, err := l.Reader.Read(b)
+	n, err := l.Reader.Read(b[:min(len(b), 1<<10)]) // always short, because slow may be set during a Read
 	if l.cut.Load() {
 		<-l.mute
 		return 0, io.ErrClosedPipe
