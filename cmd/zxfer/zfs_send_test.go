@@ -255,7 +255,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list its pools: zpool list"}},
 		{"host without pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
 		{"modified target", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
-		{"no zxfer on target", []string{"--no-bootstrap", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap"}},
+		{"no zxfer on target", []string{"--no-bootstrap", "--wire", "tls", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap", "--wire tls requires zxfer on both hosts", "hint: omit --wire"}},
 		{"no such host", []string{src, "gamma.invalid:" + betaPool}, 1, []string{"gamma.invalid", "ssh"}},
 	}
 	for _, tt := range tests {
