@@ -94,8 +94,17 @@ func installedNC(t *testing.T) string {
 
 func TestFailedReceiveReportsCause(t *testing.T) {
 	t.Parallel()
-	_, h := openNCHost(t, installedNC(t), `[ "$1" != receive ] || { head -c 1000 >/dev/null; echo "cannot receive new filesystem stream: permission denied" >&2; exit 1; }`)
-	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
+	_, h := openNCHost(t, installedNC(t), deniedScript)
+	requireDenied(t, h, ncPath(offer(), 0))
+}
+
+// deniedScript is a fake zfs receive that fails while its stream arrives.
+const deniedScript = `[ "$1" != receive ] || { head -c 1000 >/dev/null; echo "cannot receive new filesystem stream: permission denied" >&2; exit 1; }`
+
+// requireDenied expects the cause of a failed receive from Write and Abort.
+func requireDenied(t *testing.T, h *Host, p path) {
+	t.Helper()
+	sink, err := openSink(t.Context(), h, p)
 	require.NoError(t, err)
 	for err == nil {
 		_, err = sink.Write(random(1 << 20))

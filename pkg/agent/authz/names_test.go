@@ -15,7 +15,7 @@ import (
 // TestNamesInRequests expects each name in a request to be well formed and below a granted dataset.
 func TestNamesInRequests(t *testing.T) {
 	t.Parallel()
-	p, err := Parse([]string{"send=tank/vm", "receive=vault", "receive=later/root"}, nil, false)
+	p, err := Parse([]string{"send=tank/vm", "receive=vault", "receive=later/copies"}, nil, false)
 	require.NoError(t, err)
 	for name, tt := range map[string]struct {
 		op, body string
@@ -51,8 +51,8 @@ func TestNamesInRequests(t *testing.T) {
 		"raw send from a malformed bookmark":            {"estimate", `[{"dataset":"tank/vm","from":"#s#t","to":"u","flags":{"raw":true}}]`, "s#t"},
 		"parents":                                       {"create-parents", `"vault/a/b"`, ""},
 		"parents without a grant":                       {"create-parents", `"tank/vm/a"`, "receiving into"},
-		"parents below a missing root":                  {"create-parents", `"later/root/a"`, "the agent's policy forbids it: later/root does not exist"},
-		"parents of a missing root":                     {"create-parents", `"later/root"`, ""},
+		"parents below a missing root":                  {"create-parents", `"later/copies/a"`, "the agent's policy forbids it: later/copies does not exist"},
+		"parents of a missing root":                     {"create-parents", `"later/copies"`, ""},
 		"receive":                                       {"transfer", receiveTask(`"target":"vault/a"`), ""},
 		"receive with rollback":                         {"transfer", receiveTask(`"target":"vault/a","rollback":true`), "with rollback"},
 		"receive a clone":                               {"transfer", receiveTask(`"target":"vault/a","origin":"vault/o@s"`), ""},
