@@ -38,8 +38,12 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) 
 		here.SetStandard(o.std)
 		return here, nil
 	}
+	shared, err := sshexec.StartMaster(ctx, o.options(l))
+	if err != nil {
+		return nil, err
+	}
 	if l.NC {
-		there, err := agentless.Open(ctx, o.options(l), true)
+		there, err := agentless.Open(ctx, shared, true)
 		if err != nil {
 			return nil, err
 		}
@@ -49,17 +53,22 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) 
 	noAgent := o.noAgent[l]
 	o.mu.Unlock()
 	if noAgent == nil {
-		there, err := o.openAgent(ctx, l)
+		there, err := o.openAgent(ctx, shared)
+		if err == nil {
+			return there, nil
+		}
 		if !errors.As(err, &noAgent) {
-			return there, err
+			_ = shared.Close() // err is more important
+			return nil, err
 		}
 	}
-	return o.openAgentless(ctx, l, noAgent)
+	return o.openAgentless(ctx, l, shared, noAgent)
 }
 
-// openAgentless connects to a host that cannot run an agent. It logs that once.
-func (o *opener) openAgentless(ctx context.Context, l hosts.Address, why *sshexec.NoAgentError) (hosts.Host, error) {
-	there, err := agentless.Open(ctx, o.options(l), false)
+// openAgentless uses a host that cannot run an agent. It logs that once.
+func (o *opener) openAgentless(ctx context.Context, l hosts.Address, shared *sshexec.Master,
+	why *sshexec.NoAgentError) (hosts.Host, error) {
+	there, err := agentless.Open(ctx, shared, false)
 	switch {
 	case err == nil:
 	case fault.ClassOf(err) == fault.Refused, errors.As(err, new(*zfs.Error)):
@@ -81,12 +90,23 @@ func (o *opener) openAgentless(ctx context.Context, l hosts.Address, why *sshexe
 	return there, nil
 }
 
-func (o *opener) openAgent(ctx context.Context, l hosts.Address) (hosts.Host, error) {
-	c, err := sshexec.Agent(ctx, o.options(l))
+// sharedConn is a connection to an agent. Its end ends the shared connection.
+type sharedConn struct {
+	*sshexec.Conn
+	shared *sshexec.Master
+}
+
+func (c sharedConn) Close() error {
+	defer c.shared.Close()
+	return c.Conn.Close()
+}
+
+func (o *opener) openAgent(ctx context.Context, shared *sshexec.Master) (hosts.Host, error) {
+	c, err := sshexec.Agent(ctx, shared.Options)
 	if err != nil {
 		return nil, err
 	}
-	there, err := agent.NewRemote(ctx, l.Host, c, o.log)
+	there, err := agent.NewRemote(ctx, shared.Options.Host, sharedConn{c, shared}, o.log)
 	if errors.As(err, new(*agent.Mismatch)) {
 		err = fault.Refusef(fault.HintOf(err), "%w: local zxfer is %s", err, buildVersion())
 	}

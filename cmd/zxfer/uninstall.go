@@ -133,7 +133,11 @@ func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*ins
 	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
 		return nil, fault.Usagef("use the syntax of ssh: [user@]HOST", "%q is not the name of a host", host)
 	}
-	there, err := agentless.Reach(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
+	shared, err := sshexec.StartMaster(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
+	if err != nil {
+		return nil, err
+	}
+	there, err := agentless.Reach(ctx, shared)
 	if err != nil {
 		return nil, err
 	}

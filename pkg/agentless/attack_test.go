@@ -56,7 +56,7 @@ func TestLyingSourceDoesNotReachTarget(t *testing.T) {
 			t.Parallel()
 			var src transfer.Source
 			_, o := accountOptions(t, c.from, "case $1 in send) "+c.send+"\nesac")
-			from, err := Open(t.Context(), o, false)
+			from, err := openHost(t.Context(), o, false)
 			if c.send == "" {
 				require.ErrorIs(t, err, sshexec.ErrNoShell)
 				return
@@ -108,7 +108,7 @@ func TestCommitAfterLostConnection(t *testing.T) {
 	t.Parallel()
 	dir, o := accountOptions(t, accountNamed("sh"), storeScript)
 	useSSH(t, dir, &o, `/bin/sh "$login" beta "$command"; status=$?; [ ! -e "$lost" ] || exit 255; exit $status`)
-	h, err := Open(t.Context(), o, false)
+	h, err := openHost(t.Context(), o, false)
 	require.NoError(t, err)
 	defer h.Close()
 	sink, err := openSink(t.Context(), h, path{})
@@ -129,7 +129,7 @@ func useSSH(t *testing.T, dir string, o *sshexec.Options, script string) {
 	text := `#!/bin/sh
 master= bare= socket=
 for command; do
-	case $command in ControlPath=*) socket=${command#*=};; ControlMaster=yes) master=1;; -N) bare=1;; esac
+	case $command in ControlPath=*) socket=${command#*=};; ControlMaster=yes) master=1;; -N) bare=1;; -G) exit;; esac
 done
 login=` + shellquote.Join(filepath.Join(dir, "login")) + ` lost=` + shellquote.Join(filepath.Join(dir, "lost")) + `
 [ -z "$master" ] || : >"$socket"
@@ -322,7 +322,7 @@ func TestNoProcessRemains(t *testing.T) {
 			t.Parallel()
 			dir, o := accountOptions(t, a, storeScript)
 			useSSH(t, dir, &o, `exec /bin/sh "$login" beta "$command"`)
-			h, err := Open(t.Context(), o, false)
+			h, err := openHost(t.Context(), o, false)
 			require.NoError(t, err)
 			sink, err := openSink(t.Context(), h, path{})
 			require.NoError(t, err)

@@ -34,9 +34,10 @@ type Host struct {
 
 var _ hosts.Host = (*Host)(nil)
 
-// Open connects to a host. It refuses a host without zfs. nc also refuses a host without a known nc.
-func Open(ctx context.Context, o sshexec.Options, nc bool) (*Host, error) {
-	return open(ctx, o, func(h *Host, ctx context.Context) error {
+// Open uses the host of a shared connection, which it takes over. It refuses a host without zfs. nc also
+// refuses a host without a known nc.
+func Open(ctx context.Context, master *sshexec.Master, nc bool) (*Host, error) {
+	return open(ctx, master, func(h *Host, ctx context.Context) error {
 		err := h.survey(ctx)
 		if errors.Is(err, sshexec.ErrNoShell) && !nc {
 			err = h.surveyWithoutShell(ctx, err)
@@ -48,20 +49,16 @@ func Open(ctx context.Context, o sshexec.Options, nc bool) (*Host, error) {
 	})
 }
 
-// Reach connects to a host for scripts. It does not check the tools.
-func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
-	return open(ctx, o, (*Host).survey)
+// Reach is like Open, for scripts only. It does not check the tools.
+func Reach(ctx context.Context, master *sshexec.Master) (*Host, error) {
+	return open(ctx, master, (*Host).survey)
 }
 
 // surveyTimeout limits how long a host may take to describe itself.
 const surveyTimeout = 150 * time.Second
 
-func open(ctx context.Context, o sshexec.Options, survey func(*Host, context.Context) error) (*Host, error) {
-	master, err := sshexec.StartMaster(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	h := newHost(o, master)
+func open(ctx context.Context, master *sshexec.Master, survey func(*Host, context.Context) error) (*Host, error) {
+	h := newHost(master)
 	late := fmt.Errorf("it did not describe itself within %s", surveyTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, surveyTimeout, late)
 	defer cancel()
@@ -127,8 +124,8 @@ func firstLine(text string) string {
 	return line[:min(len(line), maxLine)]
 }
 
-func newHost(o sshexec.Options, master *sshexec.Master) *Host {
-	h := &Host{name: o.Host, log: o.Log, master: master, receives: &Receives{},
+func newHost(master *sshexec.Master) *Host {
+	h := &Host{name: master.Options.Host, log: master.Options.Log, master: master, receives: &Receives{},
 		beatTimeout: sshexec.BeatTimeout, endTimeout: receiveEndTimeout}
 	if h.log == nil {
 		h.log = func(string) {}

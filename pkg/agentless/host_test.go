@@ -1,6 +1,7 @@
 package agentless
 
 import (
+	"context"
 	"net"
 	"os"
 	"os/exec"
@@ -37,7 +38,7 @@ func plainHost(t *testing.T, nc, zfs string) (dir string, o sshexec.Options) {
 func openNCHost(t *testing.T, nc, zfs string) (dir string, h *Host) {
 	t.Helper()
 	dir, o := plainHost(t, inPath(t, nc), zfs)
-	h, err := Open(t.Context(), o, true)
+	h, err := openHost(t.Context(), o, true)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return dir, h
@@ -61,7 +62,7 @@ func TestHostLacksTool(t *testing.T) {
 	for _, other := range []string{"ncat", "netcat"} {
 		require.NoError(t, os.Link(filepath.Join(dir, "nc"), filepath.Join(dir, other)))
 	}
-	_, err := Open(t.Context(), o, true)
+	_, err := openHost(t.Context(), o, true)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "beta: unknown variant of nc")
 
@@ -79,7 +80,7 @@ func TestHostLacksTool(t *testing.T) {
 	_, err = hosts.Call(t.Context(), h, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"pool/a b"}, Properties: []string{"guid"}})
 	require.NoError(t, err, "a command without output")
 	o.Command = "false"
-	_, err = Open(t.Context(), o, true)
+	_, err = openHost(t.Context(), o, true)
 	require.ErrorContains(t, err, "beta: ")
 }
 
@@ -169,4 +170,13 @@ func FuzzSplitAddress(f *testing.F) {
 		require.Equal(t, strconv.Itoa(port), text)
 		require.True(t, strings.Contains(s, host))
 	})
+}
+
+// openHost opens a Host on a new connection.
+func openHost(ctx context.Context, o sshexec.Options, nc bool) (*Host, error) {
+	shared, err := sshexec.StartMaster(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return Open(ctx, shared, nc)
 }

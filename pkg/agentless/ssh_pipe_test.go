@@ -68,7 +68,7 @@ func accountNamed(name string) account {
 func openAccount(t *testing.T, a account, script string) (dir string, h *Host) {
 	t.Helper()
 	dir, o := accountOptions(t, a, script)
-	h, err := Open(t.Context(), o, false)
+	h, err := openHost(t.Context(), o, false)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	require.Equal(t, !a.bare, h.shell)
@@ -261,24 +261,24 @@ func TestReceiveChecksStream(t *testing.T) {
 func TestAccountWithoutZFS(t *testing.T) {
 	t.Parallel()
 	_, o := accountOptions(t, account{"nothing", `echo "This account is not available." >&2; exit 1`, true, nil}, "")
-	_, err := Open(t.Context(), o, false)
+	_, err := openHost(t.Context(), o, false)
 	require.ErrorContains(t, err, `beta: no shell ran the script`)
 	require.ErrorContains(t, err, `"zfs version": This account is not available.`)
-	_, err = Open(t.Context(), o, true)
+	_, err = openHost(t.Context(), o, true)
 	require.ErrorIs(t, err, sshexec.ErrNoShell)
 
 	_, o = accountOptions(t, account{"missing zfs", `rm -f "$HOME/zfs"; exec sh -c "$command"`, false, []string{"rm"}}, "")
-	_, err = Open(t.Context(), o, false)
+	_, err = openHost(t.Context(), o, false)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NoZFS})
 
 	_, o = accountOptions(t, account{"sudo", `echo "sudo: a password is required" >&2; exit 1`, true, nil}, "")
-	_, err = Open(t.Context(), o, false)
+	_, err = openHost(t.Context(), o, false)
 	require.ErrorContains(t, err, "sudo: a password is required")
 
 	filter := accountNamed("filter with eval")
 	filter.login = "echo Welcome to beta; " + filter.login
 	_, o = accountOptions(t, filter, storeScript)
-	_, err = Open(t.Context(), o, false)
+	_, err = openHost(t.Context(), o, false)
 	require.ErrorContains(t, err, `its login prints text, which would be part of streams: "Welcome to beta"`)
 	require.Equal(t, "let the account's startup files print nothing for commands", fault.HintOf(err))
 }
@@ -292,7 +292,7 @@ func TestMbufferOfHost(t *testing.T) {
 	}
 	dir, o := accountOptions(t, accountNamed("sh"), `case $1 in receive) cat >stream;; send) cat stream; exit 3;; esac`)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mbuffer"), []byte("#!/bin/sh\ntouch "+shellquote.Join(filepath.Join(dir, "used"))+"\nexec "+mbuffer+` "$@"`+"\n"), 0o700))
-	h, err := Open(t.Context(), o, false)
+	h, err := openHost(t.Context(), o, false)
 	require.NoError(t, err)
 	defer h.Close()
 	data := random(1 << 20)
@@ -326,7 +326,7 @@ func TestNextReceiveEndsLostOne(t *testing.T) {
 				require.NoError(t, os.Remove(filepath.Join(dir, "sh")))
 				require.NoError(t, os.Symlink(shell, filepath.Join(dir, "sh")))
 				require.NoError(t, os.WriteFile(filepath.Join(dir, "mbuffer"), []byte("#!/bin/sh\nexec cat\n"), 0o700))
-				h, err := Open(t.Context(), o, false)
+				h, err := openHost(t.Context(), o, false)
 				require.NoError(t, err)
 				defer h.Close()
 				lost, err := openSink(t.Context(), h, path{buffer: buffer})
@@ -358,7 +358,7 @@ func TestLostReceiveIsRemembered(t *testing.T) {
 	t.Parallel()
 	dir, o := accountOptions(t, accountNamed("sh"), storeScript)
 	useSSH(t, dir, &o, `[ ! -e "$lost" ] || exit 255; exec /bin/sh "$login" beta "$command"`)
-	h, err := Open(t.Context(), o, false)
+	h, err := openHost(t.Context(), o, false)
 	require.NoError(t, err)
 	defer h.Close()
 	h.receives.add(h.name, "4194305") // larger than any process ID

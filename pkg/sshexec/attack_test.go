@@ -22,7 +22,7 @@ func TestSharedConnectionAdmitsOnlyThisUser(t *testing.T) {
 	program := filepath.Join(dir, "ssh")
 	text := `#!/bin/sh
 for command; do
-	case $command in ControlPath=*) socket=${command#*=};; esac
+	case $command in ControlPath=*) socket=${command#*=};; -G) exit;; esac
 done
 ls -ldn "${socket%/*}" >>` + shellquote.Join(filepath.Join(dir, "modes")) + `
 : >"$socket"
@@ -48,9 +48,17 @@ exec sleep 100000
 	left, err = os.ReadDir(tmp)
 	require.NoError(t, err)
 	require.Empty(t, left)
+	// The user's configuration may share connections.
+	config := filepath.Join(dir, "config")
+	require.NoError(t, os.WriteFile(config, []byte("Host beta\nControlPath ~/.ssh/%C\n"), 0o600))
+	for host, shared := range map[string]bool{"beta": false, "gamma": true} {
+		socket, err := (&Options{Host: host, Command: "ssh -F " + shellquote.Join(config)}).masterSocket(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, shared, socket != "", host)
+	}
 	// ssh expands some characters in a path, so no connection is shared there.
 	t.Setenv("TMPDIR", filepath.Join(tmp, "%h"))
-	socket, err := o.masterSocket()
+	socket, err := o.masterSocket(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, socket)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -217,11 +218,11 @@ const (
 	specialInPath = "%$~\"'\\ \t\n"
 )
 
-// Master is an ssh connection that scripts share (ControlMaster in ssh_config(5)). It saves each
-// script a few hundred milliseconds and a password prompt. Remote shells other than ssh have no
-// shared connection.
+// Master is an ssh connection that the commands on a host share (ControlMaster in ssh_config(5)). It
+// saves each command a few hundred milliseconds and a password prompt. Remote shells other than ssh have
+// no shared connection. If the user's configuration has a ControlPath, ssh shares connections by that.
 type Master struct {
-	// Options are for scripts that use the connection. If sshd refuses another session
+	// Options are for commands that use the connection. If sshd refuses another session
 	// (MaxSessions), ssh opens a separate connection.
 	Options Options
 
@@ -230,20 +231,20 @@ type Master struct {
 }
 
 // socketPoll is how often a Master looks for ssh's socket.
-const socketPoll = 10 * time.Millisecond
+const socketPoll = 5 * time.Millisecond
 
 // StartMaster connects to a host. ssh may ask for a password. The shared connection runs no command, so that
-// it needs no shell there, and ends with this process even if a script on it hangs.
+// it needs no shell there, and ends with this process even if a command on it hangs.
 func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	h := &Master{Options: o}
-	socket, err := o.masterSocket()
+	socket, err := o.masterSocket(ctx)
 	if err != nil || socket == "" {
 		return h, err
 	}
 	dir := filepath.Dir(socket)
 	h.socket, h.Options.mux = socket, []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
 	o.mux = []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket, "-N"}
-	p, err := o.start(untilInputEnds("rm -rf "+shellquote.Join(dir)), "", &tail{log: func(string) {}, maxLines: tailLines})
+	p, err := o.start(untilInputEnds("rm -rf "+shellquote.Join(dir)), "", &tail{log: o.log, maxLines: tailLines, hold: true})
 	if err != nil {
 		_ = os.Remove(dir)
 		return nil, err
@@ -257,6 +258,7 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 		select {
 		case <-look.C:
 			if _, err = os.Stat(socket); err == nil {
+				p.stderr.release()
 				return h, nil
 			}
 			continue
@@ -275,16 +277,39 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	}
 }
 
-// masterSocket returns a new path for the socket of a shared connection, or "" if ssh cannot share one. Its
+// masterSocket returns a new path for the socket of a shared connection, or "" if zxfer shares none. Its
 // new directory admits only this user: ssh's arguments show the path to all local users, and a stranger who
-// creates the socket first would get the data of all scripts.
-func (o *Options) masterSocket() (string, error) {
+// creates the socket first would get the data of all commands.
+func (o *Options) masterSocket(ctx context.Context) (string, error) {
 	words, err := o.words()
-	if err != nil || !isSSH(words[0]) || len(os.TempDir()) > maxTempDir || strings.ContainsAny(os.TempDir(), specialInPath) {
+	if err != nil || !isSSH(words[0]) || len(os.TempDir()) > maxTempDir || strings.ContainsAny(os.TempDir(), specialInPath) ||
+		o.hasControlPath(ctx) {
 		return "", err
 	}
 	dir, err := os.MkdirTemp("", "zxfer-ssh-")
 	return filepath.Join(dir, "s"), err
+}
+
+// configTimeout limits `ssh -G`, which may run commands of the user's configuration and ask a DNS server.
+const configTimeout = 10 * time.Second
+
+// hasControlPath reports whether the user's configuration of ssh sets a ControlPath for the host.
+func (o *Options) hasControlPath(ctx context.Context) bool {
+	argv, err := o.argv("")
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, configTimeout)
+	defer cancel()
+	argv = slices.Insert(argv, len(argv)-2, "-G")
+	// Without an answer, ssh itself reports what is wrong.
+	text, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(line, "controlpath "); ok && strings.TrimSpace(path) != "none" {
+			return true
+		}
+	}
+	return false
 }
 
 // Close closes the connection, which ends the scripts that use it.
