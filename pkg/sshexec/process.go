@@ -19,6 +19,7 @@ import (
 	"github.com/kballard/go-shellquote"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/transfer"
 )
 
 const (
@@ -85,19 +86,22 @@ func (o *Options) start(run, remote string, stderr *tail) (*process, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = quitTimeout
-	if p.in, err = cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	r, w, err := os.Pipe()
+	childIn, in, err := os.Pipe()
 	if err != nil {
-		_ = p.in.Close()
 		return nil, err
 	}
-	cmd.Stdout, p.out = w, r
+	out, childOut, err := os.Pipe()
+	if err != nil {
+		_, _ = childIn.Close(), in.Close()
+		return nil, err
+	}
+	transfer.GrowPipe(in)
+	transfer.GrowPipe(out)
+	cmd.Stdin, cmd.Stdout, p.in, p.out = childIn, childOut, in, out
 	err = cmd.Start()
-	_ = w.Close() // the child has a copy
+	_, _ = childIn.Close(), childOut.Close() // the child has copies
 	if err != nil {
-		_ = r.Close()
+		p.interrupt()
 		return nil, fmt.Errorf("%s: start %s: %w", o.Host, argv[0], err)
 	}
 	go func() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
@@ -230,4 +231,16 @@ func TestPipeFailures(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestGrowPipe(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	require.True(t, transfer.GrowPipe(w))
+	n, err := unix.FcntlInt(r.Fd(), unix.F_GETPIPE_SZ, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1<<20, n)
 }

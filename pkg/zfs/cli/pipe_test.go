@@ -4,20 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
-
-func TestGrowPipe(t *testing.T) {
-	t.Parallel()
-	r, w, err := newPipe(pipePair{read: true})
-	require.NoError(t, err)
-	defer r.Close()
-	defer w.Close()
-	growPipe(w)
-	n, err := unix.FcntlInt(r.Fd(), unix.F_GETPIPE_SZ, 0)
-	require.NoError(t, err)
-	require.Equal(t, largePipe, n)
-}
 
 func TestTakesLargePipe(t *testing.T) {
 	t.Parallel()

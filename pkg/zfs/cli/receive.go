@@ -67,7 +67,7 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 	}
 	defer child.Close()
 	if takesLargePipe(sysinfo.ZFSVersion(os.DirFS("/"))) {
-		growPipe(w)
+		transfer.GrowPipe(w)
 	}
 	properties := slices.Sorted(maps.Keys(r.Set))
 	ctx, kill := context.WithCancelCause(ctx)

@@ -186,31 +186,12 @@ func newPipe(o pipePair) (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fd[0]), "pipe"), os.NewFile(uintptr(fd[1]), "pipe"), nil
 }
 
-// largePipe is the size of pipes to and from zfs in bytes: the maximum for an unprivileged process
-// (fs.pipe-max-size). The default of 64 KiB is a sixteenth of a large record, which would take that
-// many switches between both ends.
-const largePipe = 1 << 20
-
-// growPipe enlarges a pipe. Failure is harmless but slower: a user over fs.pipe-user-pages-soft
-// gets EPERM.
-func growPipe(end *os.File) (large bool) {
-	raw, err := end.SyscallConn()
-	if err != nil {
-		return false
-	}
-	_ = raw.Control(func(fd uintptr) {
-		n, err := unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe)
-		large = err == nil && n >= largePipe
-	})
-	return large
-}
-
 // StreamPipe returns a pipe that another process writes to. large reports whether it was enlarged.
 func StreamPipe() (r, w *os.File, large bool, err error) {
 	if r, w, err = newPipe(pipePair{read: true}); err != nil {
 		return nil, nil, false, err
 	}
-	return r, w, growPipe(w), nil
+	return r, w, transfer.GrowPipe(w), nil
 }
 
 // takesLargePipe reports whether zfs receive of a module version works with an enlarged pipe.
