@@ -156,15 +156,20 @@ func ParseLocal(text string) ([]string, error) {
 }
 
 // PoolArgs returns the arguments of zpool(8) for ParsePool. It does not request "all", because
-// a pool's comment may contain any text. zpool skips features that it does not know.
+// a pool's comment may contain any text. zpool skips features that it does not know, but refuses
+// properties. OpenZFS before 2.2 refuses those of clones.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zpool/zpool_main.c (get_callback)
-func PoolArgs(pool string) []string {
+func PoolArgs(pool string, clones bool) []string {
+	properties := poolProperties
+	if clones {
+		properties += ",bcloneused,bclonesaved"
+	}
 	return append(append([]string{"get"}, "-Hp", "-o", "name,property,value,source"),
-		poolProperties+",feature@"+strings.ReplaceAll(poolFeatures, " ", ",feature@"), pool)
+		properties+",feature@"+strings.ReplaceAll(poolFeatures, " ", ",feature@"), pool)
 }
 
-const poolProperties = "size,capacity,health,guid,free,allocated,fragmentation,readonly,ashift"
+const poolProperties = "size,capacity,health,guid,free,allocated,fragmentation,readonly,ashift,dedupratio"
 
 // poolFeatures are the pool features of OpenZFS up to 2.4.
 //

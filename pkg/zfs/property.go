@@ -14,7 +14,7 @@ import (
 // command with an unknown name. None is expensive to read.
 const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroot,keyformat,keylocation,pbkdf2salt,pbkdf2iters," +
 	"receive_resume_token,inconsistent,origin," +
-	"recordsize,volsize,volblocksize,compression,checksum,copies,dnodesize,special_small_blocks," +
+	"recordsize,volsize,volblocksize,compression,checksum,copies,dedup,dnodesize,special_small_blocks," +
 	"used,available,referenced,written,quota,refquota,reservation,refreservation," +
 	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty + "," + RestoreProperty
 

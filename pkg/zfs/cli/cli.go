@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"zxfer/pkg/zfs"
@@ -58,6 +59,7 @@ type CLI struct {
 	spawn      *spawner
 	remote     RemoteRunner // nil for the local tools
 	life       context.Context
+	noClones   *atomic.Bool // zpool lacks the properties of block cloning
 }
 
 var _ Backend = (*CLI)(nil)
@@ -69,7 +71,8 @@ func New(log func(string)) *CLI {
 	if log == nil {
 		log = func(string) {}
 	}
-	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner(), life: context.Background()}
+	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner(),
+		life: context.Background(), noClones: &atomic.Bool{}}
 }
 
 // WithContext returns the same CLI with commands that also end with life. Streams do not.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"zxfer/pkg/zfs"
@@ -69,7 +70,12 @@ func (c *CLI) pool(ctx context.Context, pool string) (zfs.Pool, error) {
 	if c.remote != nil && c.remote.Limits().NoZpool {
 		return zfs.Pool{Name: pool}, nil
 	}
-	out, err := c.output(ctx, zfs.Failure{Op: zfs.OpPool, Subject: pool}, c.zpool, zfs.PoolArgs(pool))
+	f, clones := zfs.Failure{Op: zfs.OpPool, Subject: pool}, !c.noClones.Load()
+	out, err := c.output(ctx, f, c.zpool, zfs.PoolArgs(pool, clones))
+	if clones && errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
+		c.noClones.Store(true)
+		out, err = c.output(ctx, f, c.zpool, zfs.PoolArgs(pool, false))
+	}
 	if err != nil {
 		return zfs.Pool{}, err
 	}
