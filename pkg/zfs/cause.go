@@ -91,6 +91,10 @@ func knownCauses() []knownCause {
 			remedy: func(m *message) string {
 				return "replace that file and send a new snapshot\nto show its path: " + CommandLine([]string{"zdb", "-dddd", m.Send.Dataset, m.object})
 			}},
+		{op: OpReceive, link: issues + "18239", issue: 18239, sure: true, phrases: []string{embeddedSpill},
+			cause:  always("zfs send -e, which started this stream, sends some extended attributes as file data"),
+			fix:    noFix,
+			remedy: always("restart it without embedded blocks: {{no-resume}}")},
 		{op: OpReceive, link: libzfsRecv, phrases: []string{"incompatible embedded data stream feature with encrypted receive"},
 			when:   func(m *message) bool { return m.TargetEncrypted },
 			cause:  always("an encrypted dataset cannot receive a stream that was started with zfs send -e"),
@@ -137,11 +141,20 @@ func knownCauses() []knownCause {
 			cause:  always("a plain stream into an encrypted dataset panicked the target's kernel"),
 			fix:    noFix,
 			remedy: always("if its dmesg shows \"PANIC at dmu_recv.c\", restart that host\nto prevent it, encrypt the source, so that zxfer sends raw")},
-		// Pull request 18587 is not merged.
+		// Until 2.2.2 such a block panicked the sender (commit f71c16a661). Now zfs send reports EIO and adds it to
+		// the errors of zpool status, as it does for unreadable blocks. Pull request 18587, with which a scrub
+		// finds such blocks, is not merged.
+		{op: OpSend, link: issues + "14330", issue: 14330, phrases: []string{"input/output error"},
+			when:  func(m *message) bool { return m.SourceEncrypted && !m.sendPanics() },
+			cause: always("an encrypted dataset has an unencrypted block, which zfs send refuses"),
+			fix:   noFix,
+			remedy: func(m *message) string {
+				return "if zpool status shows no disk errors\nreplace the files that zpool status -v lists, and send a new snapshot"
+			}},
 		{op: opStall, link: issues + "14330", issue: 14330, phrases: []string{"zfs send … sent no data"},
-			when:   func(m *message) bool { return m.SourceEncrypted },
+			when:   func(m *message) bool { return m.SourceEncrypted && m.sendPanics() },
 			cause:  always("an unencrypted block of an encrypted dataset panicked the source's kernel"),
-			fix:    noFix,
+			fix:    "ZFS 2.2.3 and later report an error",
 			remedy: always("search its dmesg for \"unencrypted block in encrypted object set\"\nif it is there, restart that host")},
 	}
 }
@@ -210,6 +223,12 @@ func (m *message) targetIsOlder() bool {
 	target, okB := ParseRelease(m.TargetZFS)
 	source[2], target[2] = 0, 0
 	return okA && okB && target.Before(source)
+}
+
+// sendPanics reports whether zfs send of the source may panic at an unencrypted block.
+func (m *message) sendPanics() bool {
+	v, ok := ParseRelease(m.SourceZFS)
+	return !ok || v.Before(Release{2, 2, 3})
 }
 
 // sendCommand returns the command that creates the stream again, or zfs send … if it is unknown.

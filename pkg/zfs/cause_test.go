@@ -62,6 +62,8 @@ func TestExplain(t *testing.T) {
 		{"spurious block", "recordrules.go, with the offset of openzfs#18239", same, OpReceive, beyond("WRITE"), "may be openzfs#18239: object 396510 of the source"},
 		{"spurious embedded block", "recordrules.go, with the offset of openzfs#18239", same, OpReceive, beyond("WRITE_EMBEDDED"), "may be openzfs#18239: object 396510 "},
 		{"free beyond the end", "recordrules.go", same, OpReceive, beyond("FREE"), ""},
+		{"embedded extended attributes", "recordrules.go", same, OpReceive,
+			"the stream is not what was planned: WRITE_EMBEDDED record of object 7: " + embeddedSpill, "openzfs#18239: zfs send -e, which started"},
 		{"-e into a plain dataset", "openzfs#18239", same, OpReceive, embedded, "may be openzfs#18239: ZFS refused a record for an unencrypted target"},
 		{"-e into an encrypted dataset", "openzfs#18239", encrypted, OpReceive, embedded, "an encrypted dataset cannot receive"},
 
@@ -81,9 +83,14 @@ func TestExplain(t *testing.T) {
 		{"stall of another target", "pkg/transfer", same, opStall, "no data was transferred for 10m0s: zfs receive vault/a accepted no data", ""},
 		{"stall of a raw receive", "pkg/transfer", raw, opStall, "no data was transferred for 10m0s: zfs receive vault/a accepted no data", ""},
 		{"stall of an old target", "pkg/transfer", at("2.3.9", "2.1.16", func(f *Transfer) { f.TargetEncrypted = true }), opStall, "no data was transferred for 10m0s: zfs receive vault/a accepted no data", ""},
-		{"panic of the source", "pkg/transfer; the reports have no message of ZFS", raw, opStall, "no data was transferred for 10m0s: zfs send tank/a@y sent no data", "may be openzfs#14330: "},
+		{"panic of the source", "pkg/transfer; the reports have no message of ZFS", at("2.2.2", "2.3.9", func(f *Transfer) { f.SourceEncrypted = true }), opStall, "no data was transferred for 10m0s: zfs send tank/a@y sent no data", "may be openzfs#14330: "},
+		{"stall of a later source", "pkg/transfer", raw, opStall, "no data was transferred for 10m0s: zfs send tank/a@y sent no data", ""},
 		{"stall of another source", "pkg/transfer", same, opStall, "no data was transferred for 10m0s: zfs send tank/a@y sent no data", ""},
 		{"stall of the network", "pkg/transfer", raw, opStall, "no data was transferred for 10m0s: the network or the other host sent no data", ""},
+
+		{"EIO of an encrypted source", "testdata/zfs-2.1-2.4/stderr.txt", raw, OpSend, "warning: cannot send 'pa/d@s1': Input/output error", "may be openzfs#14330: an encrypted dataset has"},
+		{"EIO of an old encrypted source", "testdata/zfs-2.1-2.4/stderr.txt", at("2.1.16", "2.3.9", func(f *Transfer) { f.SourceEncrypted = true }), OpSend, "warning: cannot send 'pa/d@s1': Input/output error", ""},
+		{"EIO of a plain source", "testdata/zfs-2.1-2.4/stderr.txt", same, OpSend, "warning: cannot send 'pa/d@s1': Input/output error", ""},
 
 		{"another operation", "", same, OpSend, needL, ""},
 		{"unknown", "testdata/zfs-2.3.9/stderr.txt", same, OpReceive, "cannot receive: failed to read from stream", ""},

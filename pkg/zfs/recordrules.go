@@ -28,8 +28,11 @@ const (
 	maxLevels, maxPointers             = 12, 3
 )
 
+// embeddedSpill describes a record that loses extended attributes (openzfs#18239).
+const embeddedSpill = "it has extended attributes as embedded data, which zfs receive would store as file data"
+
 // RecordRules checks the records between the BEGIN and the END record of one stream. It
-// passes every stream that zfs send of OpenZFS 0.8 to 2.4 makes, and refuses the following,
+// passes every stream that zfs send of OpenZFS 0.8 to 2.4 makes without -e, and refuses the following,
 // because zfs receive trusts senders with it:
 //
 //   - records that the features in the BEGIN record, or a volume, cannot have, and records
@@ -253,9 +256,10 @@ func (c *RecordRules) embedded(r *Record) error {
 		return fmt.Errorf("it has compression %d, but embedded data must be compressed", r.Header[40])
 	case r.Offset() == spillBlock*r.Length() && isBlock(r.Length()) && r.Length() == unpacked:
 		// zfs send -e of OpenZFS 2.3 and 2.4 sends a spill block like this if it fits into a
-		// block pointer. zfs receive stores it as data and loses the extended attributes.
-		// zxfer sends no embedded blocks, but resumes streams that others started with -e.
-		return nil
+		// block pointer. zfs receive stores it as data and loses the extended attributes. A stream
+		// without the record would lose them, too. zxfer sends no embedded blocks, but resumes
+		// streams that others started with -e.
+		return errors.New(embeddedSpill)
 	// Without large blocks, a sender reduces the size in the OBJECT record only.
 	case !isBlock(r.Length()) || r.Length() != unpacked || r.Length() > o.block && c.has(featureLargeBlocks):
 		return fmt.Errorf("it writes %d bytes (%d uncompressed) to a block of %d", r.Length(), unpacked, o.block)
