@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/zfs"
 )
 
 // TestZFSExtendedAttributes sends large extended attributes, whose spill block
@@ -42,4 +44,35 @@ func TestZFSExtendedAttributes(t *testing.T) {
 			require.True(t, bytes.Equal(want, got[:n]), "%s of %s", name, file)
 		}
 	}
+}
+
+// TestZFSEmbeddedAttributes resumes a stream of zfs send -e with extended attributes that OpenZFS since 2.3 sends as file
+// data (openzfs#18239). It expects a refusal that names the flag with which the attributes arrive.
+func TestZFSEmbeddedAttributes(t *testing.T) {
+	lab(t)
+	source, target := dataset(t)
+	zfsCmd(t, "create", "-o", "xattr=sa", "-o", "compression=lz4", source)
+	fill(t, source, "first", 4<<20)
+	path := mountpoint(t, source) + "/second"
+	require.NoError(t, os.WriteFile(path, []byte("contents"), 0o600))
+	want := make([]byte, 3000)
+	require.NoError(t, unix.Setxattr(path, "user.zeros", want, 0))
+	zfsCmd(t, "snapshot", source+"@a")
+	run(t, "bash", "-c", "set -o pipefail; ! zfs send -e "+source+"@a | head -c 3000000 | zfs receive -s -u "+target+" 2>/dev/null")
+
+	if !moduleRelease(t).Before(zfs.Release{2, 3, 0}) {
+		o := zxfer(t, "send", source+"@a", "beta:"+target)
+		require.Equal(t, 1, o.code, o.String())
+		require.Contains(t, o.stderr, "extended attributes as embedded data, which zfs receive would store as file data")
+		require.Contains(t, o.stderr, "hint: openzfs#18239: ")
+		require.Contains(t, o.stderr, "restart it without embedded blocks: --no-resume")
+		token, _ := get(t, "receive_resume_token", target)
+		require.NotEqual(t, "-", token, "nothing is discarded without the flag")
+	}
+	mustZxfer(t, "send", "--no-resume", "--verify", source+"@a", "beta:"+target)
+	mount(t, target)
+	got := make([]byte, 4096)
+	n, err := unix.Getxattr(mountpoint(t, target)+"/second", "user.zeros", got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got[:n]))
 }

@@ -7,6 +7,7 @@ import (
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -83,7 +84,8 @@ type Report struct {
 	Wire     connect.Report    `json:"wire"`
 	Hosts    []HostReport      `json:"hosts"`
 	Findings []finding.Finding `json:"findings"`
-	Commands []string          `json:"commands"` // equivalent zfs commands
+	Growth   *preflight.Growth `json:"growth,omitempty"` // of the target; nil if the plan sends nothing
+	Commands []string          `json:"commands"`         // equivalent zfs commands
 	// PlanSeconds is the duration of survey, plan and estimates, without connecting.
 	PlanSeconds float64            `json:"plan_seconds,omitempty"`
 	Results     []*StepResult      `json:"results,omitempty"`

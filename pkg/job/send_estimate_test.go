@@ -70,4 +70,6 @@ func TestSizesBeforeTheSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 5000000, rep.bytes[0])
 	require.Equal(t, rep.bytes[0], r.Plan.Bytes())
+	require.Equal(t, r.Plan.Bytes(), r.Growth.Bytes)
+	require.Equal(t, "dst", r.Growth.Target)
 }

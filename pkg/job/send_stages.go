@@ -124,6 +124,8 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 	} else {
 		t.report.Findings = preflight.Send(t.input(&t.state, &p))
 	}
+	in := t.input(&t.state, &p)
+	t.report.Growth = preflight.PlanGrowth(&in)
 	t.report.Commands = commands(&p)
 	t.report.Wire = wireReport(t.link, &p)
 	return nil

@@ -45,6 +45,8 @@ type planUsage struct {
 	noLargeBlocks  bool // increments with -L from a pool without large blocks to copies that may have some
 	inheritedKey   bool // raw increments of copies that inherit a key, and not provably the source's
 	encryptedVols  bool // encrypted volumes
+	encryptedData  bool // encrypted source datasets
+	largeDnodes    bool // increments of filesystems that now have large dnodes
 }
 
 // active reports whether the side's pool uses all of these features.
@@ -63,7 +65,10 @@ const (
 )
 
 // knownDefects returns the defects of releases still in use. The releases are the tags that
-// contain the commit of the fix.
+// contain the commit of the fix. A row needs a condition that listings show. The following have
+// none: openzfs#18685 (invalid bonus types), openzfs#14330 (unencrypted blocks of encrypted
+// datasets), and openzfs#18235 (a race in any pool that frees data while programs read it; streams
+// contain snapshots, of which nothing is freed). Package zfs explains the messages of the first two.
 func knownDefects() []defect {
 	return []defect{
 		{fixed: []zfs.Release{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.target && u.raw && u.largerAshift },
@@ -117,14 +122,22 @@ func knownDefects() []defect {
 		{affects: func(u *planUsage) bool { return u.target && u.inheritedKey },
 			summary: "a raw increment replaces the key of a copy that inherits its key; after zfs change-key on either host, no key may open the copy", link: openzfs + "issues/12614",
 			remedy: "no release has a fix: check that the encryption root of the copy has the source's key, or send in full to a new target"},
-		// Commit 5945676bcc and its backport. Pull request 19091 is not merged.
+		// Commit 5945676bcc and its backport. Pull request 19091 is not merged. zfs.RecordRules refuses such records
+		// in the rest, but not those that were received before.
 		{since: zfs.Release{2, 3, 0}, affects: func(u *planUsage) bool { return u.source && u.resumeEmbedded },
-			summary: "the rest of a stream that was started with zfs send -e may store extended attributes as file data; ZFS refuses to send such a copy on", link: openzfs + "issues/18239",
+			summary: "a stream that was started with zfs send -e may lose extended attributes, because ZFS stores them as file data; zxfer refuses them in the rest of the stream", link: openzfs + "issues/18239",
 			remedy: "no release has a fix: restart the stream without embedded blocks: {{no-resume}}"},
 		// commit 65e13c33d8
 		{fixed: []zfs.Release{{2, 4, 1}}, affects: func(u *planUsage) bool { return u.source && u.noLargeBlocks }, late: true,
 			summary: "the target may refuse this increment: ZFS ignores zfs send -L for a dataset without large blocks, and the copy may have some", link: openzfs + "issues/18101",
 			remedy: "if it does, send in full to a new target"},
+		// Commit 459c99ff23.
+		{since: zfs.Release{2, 2, 0}, fixed: []zfs.Release{{2, 2, 1}}, affects: func(u *planUsage) bool { return u.source && u.encryptedData && u.active("block_cloning") },
+			summary: "blocks cloned (cp --reflink, copy_file_range) between encrypted and plain datasets cannot be read or sent", link: openzfs + "issues/15464"},
+		// Commit 90cdd9aef9 helps only plain streams. No release has it.
+		{affects: func(u *planUsage) bool { return u.target && u.largeDnodes }, severity: finding.Note,
+			summary: "if dnodesize of a source filesystem ever changed, the target receives increments with reused objects at a few KB/s", link: openzfs + "issues/11353",
+			remedy: "no release has a fix: if increments are that slow, send in full to a new target"},
 		// Commits e2705f63de, 1821ca2db0. OpenZFS itself never calls zvol_clone_range, TrueNAS does.
 		{since: zfs.Release{2, 3, 0}, fixed: []zfs.Release{{2, 3, 8}, {2, 4, 3}}, severity: finding.Note,
 			affects: func(u *planUsage) bool { return u.source && u.encryptedVols && u.active("block_cloning") },
@@ -203,6 +216,8 @@ func usageOf(in *Input) planUsage {
 			u.noLargeBlocks = u.noLargeBlocks || isIncrement(st) && (raw || st.Send.Flags.LargeBlocks) && t != nil && t.MayHaveLargeBlocks() &&
 				in.SourceListing.Pool.Features["large_blocks"] == "enabled" && in.TargetListing.Pool.Features["large_blocks"] == "active"
 			u.inheritedKey = u.inheritedKey || raw && isIncrement(st) && s != nil && t != nil && inheritsOtherKey(in, s, t)
+			u.encryptedData = u.encryptedData || s != nil && s.Encrypted()
+			u.largeDnodes = u.largeDnodes || isIncrement(st) && hasLargeDnodes(in, s)
 			u.encryptedVols = u.encryptedVols || d.Type == zfs.Volume && s != nil && s.Encrypted()
 			u.intoEncrypted = u.intoEncrypted || !raw && EncryptedOnArrival(targets, d.Target, st.Receive.Set["encryption"])
 		}
@@ -219,6 +234,13 @@ func usageOf(in *Input) planUsage {
 	// 0 means chosen per device, which is unknown.
 	u.largerAshift = !okA || !okB || a == 0 || b == 0 || b > a
 	return u
+}
+
+// hasLargeDnodes reports whether new objects of a filesystem have large dnodes, and the pool has
+// some. Listings do not show whether all of its objects have the same size.
+func hasLargeDnodes(in *Input, s *zfs.Dataset) bool {
+	return s != nil && s.Type == zfs.Filesystem && s.Get("dnodesize") != "" && s.Get("dnodesize") != "legacy" &&
+		in.SourceListing.Pool.Features["large_dnode"] == "active"
 }
 
 // inheritsOtherKey reports whether a copy inherits its key from a dataset of which neither the
@@ -240,21 +262,24 @@ func inheritsOtherKey(in *Input, s, t *zfs.Dataset) bool {
 	return root == nil || have == nil || !zfs.KeyIsProved(have, root)
 }
 
-// EncryptedOnArrival reports whether a target dataset is or will be encrypted: as it exists, as
-// requested, or as its nearest existing ancestor.
+// EncryptedOnArrival reports whether a target dataset is or will be encrypted.
 func EncryptedOnArrival(targets map[string]*zfs.Dataset, name, asked string) bool {
-	if d := targets[name]; d != nil {
-		return d.Encrypted()
-	}
-	if asked != "" {
-		return asked != "off"
-	}
-	for above := zfs.ParentOf(name); above != ""; above = zfs.ParentOf(above) {
-		if d := targets[above]; d != nil {
-			return d.Encrypted()
+	return isOn(onArrival(targets, name, "encryption", asked))
+}
+
+// onArrival returns the value of a property that a target dataset has or will have: as it exists,
+// as requested, or as its nearest existing ancestor. It returns "" if that is unknown.
+func onArrival(targets map[string]*zfs.Dataset, name, property, asked string) string {
+	if d := targets[name]; d != nil || asked == "" {
+		for ; d == nil && name != ""; d = targets[name] {
+			name = zfs.ParentOf(name)
 		}
+		if d == nil {
+			return ""
+		}
+		return d.Get(property)
 	}
-	return false
+	return asked
 }
 
 // NeedZPL returns the source filesystems whose property version the checks need. Reading it

@@ -9,7 +9,6 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
@@ -109,37 +108,50 @@ func number(s string) (uint64, bool) {
 	return n, err == nil
 }
 
-// demand is the data that a plan adds at and below one existing target dataset.
+// demand is the space that a plan needs in one existing target dataset.
 type demand struct {
-	bytes uint64 // estimated size of the streams
-	// rough reports whether the size is only an upper bound: uncompressed blocks may be
-	// compressed on arrival, or a rollback frees space first.
-	rough bool
+	own   datasetGrowth // of the dataset itself
+	total datasetGrowth // with its descendants
 }
 
-// space compares the estimates with the available space. The pool and the quotas of all
-// ancestors limit the space of a dataset, and it is shared with all descendants.
+// exceeds compares the need of a dataset with its available space, in bytes. Quotas and the space
+// of the pool are shared with descendants, a refquota is not. If there is one, the shared space is
+// unknown.
+func (n *demand) exceeds(d *zfs.Dataset) (available uint64, need *datasetGrowth, short bool) {
+	need = &n.total
+	if hasRefquota(d) {
+		need = &n.own
+	}
+	available, known := number(d.Get("available"))
+	return available, need, known && need.bytes > available
+}
+
+// space compares the expected growth with the available space. The pool and the quotas of all
+// ancestors limit the space of a dataset.
 func space(in *Input) []finding.Finding {
 	existing := in.TargetListing.ByName()
 	demands := map[string]*demand{}
 	for _, d := range in.Plan.Datasets {
-		addDemand(demands, existing, d)
+		addDemand(demands, existing, d.Target, growthOf(in, existing, d))
 	}
 	var out []finding.Finding
-	for name, want := range demands {
-		available, ok := number(existing[name].Get("available"))
-		if !ok || want.bytes <= available || ancestorTooSmall(demands, existing, name) {
+	for name, n := range demands {
+		available, need, short := n.exceeds(existing[name])
+		if !short || ancestorTooSmall(demands, existing, name) {
 			continue
 		}
 		f := finding.Finding{
 			Host: in.Target.Name, Severity: finding.Fail, Target: name,
-			Summary:  fmt.Sprintf("%s has %s available, but the transfer needs about %s", name, size.Text(available), size.Text(want.bytes)),
-			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
+			Summary:  fmt.Sprintf("%s has %s available, but the transfer needs about %s", name, size.Text(available), size.Text(need.bytes)),
+			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, need.bytes),
 			Remedy:   "free space; to show usage and quotas: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
 		}
-		if want.rough {
+		if len(need.less) > 0 {
 			f.Severity = finding.Warn
-			f.Summary += ", if it uses as much space as its stream"
+			f.Summary = fmt.Sprintf("%s has %s available, but the transfer may need up to %s, or less: %s", name, size.Text(available), size.Text(need.bytes), finding.JoinFirst(need.less, 2))
+		}
+		if len(need.factors) > 0 {
+			f.Evidence += ", with " + finding.JoinFirst(need.factors, 2)
 		}
 		out = append(out, f)
 	}
@@ -147,40 +159,32 @@ func space(in *Input) []finding.Finding {
 	return out
 }
 
-// addDemand adds a dataset's streams to every existing dataset at or above its target.
-func addDemand(demands map[string]*demand, existing map[string]*zfs.Dataset, d *plan.Dataset) {
-	var need demand
-	for _, st := range d.Steps {
-		need.bytes += st.Bytes
-		need.rough = need.rough || !st.Send.Flags.Raw && !st.Send.Flags.Compressed
-	}
-	need.rough = need.rough || len(d.Loses) > 0 || d.Discard != ""
-	if need.bytes == 0 {
+// addDemand adds the growth of a target to every existing dataset at or above it.
+func addDemand(demands map[string]*demand, existing map[string]*zfs.Dataset, target string, g datasetGrowth) {
+	if g.bytes == 0 {
 		return
 	}
-	for name := d.Target; name != ""; name = zfs.ParentOf(name) {
+	for name := target; name != ""; name = zfs.ParentOf(name) {
 		if existing[name] == nil {
 			continue
 		}
-		total := demands[name]
-		if total == nil {
-			total = &demand{}
-			demands[name] = total
+		if demands[name] == nil {
+			demands[name] = &demand{}
 		}
-		total.bytes += need.bytes
-		total.rough = total.rough || need.rough
+		demands[name].total.add(g)
+		if name == target {
+			demands[name].own.add(g)
+		}
 	}
 }
 
 // ancestorTooSmall reports whether an ancestor lacks space too. Its finding is then enough.
 func ancestorTooSmall(demands map[string]*demand, existing map[string]*zfs.Dataset, name string) bool {
 	for name = zfs.ParentOf(name); name != ""; name = zfs.ParentOf(name) {
-		want := demands[name]
-		if want == nil {
-			continue
-		}
-		if available, ok := number(existing[name].Get("available")); ok && want.bytes > available {
-			return true
+		if n := demands[name]; n != nil {
+			if _, _, short := n.exceeds(existing[name]); short {
+				return true
+			}
 		}
 	}
 	return false

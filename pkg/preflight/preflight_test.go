@@ -101,7 +101,7 @@ func TestFindings(t *testing.T) {
 			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: in.Plan.Datasets[0].Steps})
 		}, []string{"fail space@beta"}, "12 GiB"},
 		{"decompressed in transit", func(in *Input) { in.Plan.Datasets[0].Steps = []plan.Step{step(11<<30, zfs.StreamFlags{})} },
-			[]string{"warn space@beta"}, "as much space as its stream"},
+			[]string{"warn space@beta"}, "may need up to 11 GiB, or less: the target compresses the uncompressed stream"},
 		{"a rollback may free space", func(in *Input) {
 			in.Plan.Datasets[0].Steps[0].Bytes, in.Plan.Datasets[0].Loses = 11<<30, []string{"vault/a@x"}
 		}, []string{"warn space@beta"}, ""},

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -40,6 +41,7 @@ func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 
 // planned is a job with a dataset of every kind.
 func planned() *job.Report {
+	available := uint64(1 << 40)
 	raw := zfs.StreamFlags{Raw: true}
 	return &job.Report{
 		Schema: "zxfer.send/v1", Source: "tank/home@d", Target: "backup1:vault/", DryRun: true, Conclusion: outcome.Conclusion{Outcome: "planned"},
@@ -84,6 +86,8 @@ func planned() *job.Report {
 			{ID: "space", Host: "backup1", Severity: "ok", Summary: "enough space"},
 			{ID: "raw-ashift", Host: "backup1", Severity: "warn", Summary: "raw receive to a larger ashift needs 2.1.3", Evidence: "ashift 9 to 12", Remedy: "upgrade OpenZFS on backup1\nor use --decrypt"},
 		},
+		Growth: &preflight.Growth{Bytes: 4<<30 + 34<<20, Bound: preflight.AtMost, Unknown: 1, Target: "vault", Available: &available,
+			Reasons: []string{"the transfer first destroys data of the target"}},
 		Commands: []string{"zfs send -w tank/home@a | zfs receive -s -u vault/home"},
 	}
 }
@@ -92,7 +96,7 @@ func planned() *job.Report {
 func diverged() *job.Report {
 	r := planned()
 	r.Outcome = "refused"
-	r.Findings, r.Commands = nil, nil
+	r.Findings, r.Growth, r.Commands = nil, nil, nil
 	r.Plan = &plan.Plan{Conflicts: plan.Conflicts{{
 		ID: "diverged", Source: "local:tank/home", Target: "backup1:vault/home",
 		Summary:        "local:tank/home and backup1:vault/home have no common snapshot: source has @d @c, target has @theirs",

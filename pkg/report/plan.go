@@ -30,7 +30,7 @@ func planText(r *job.Report) string {
 	for _, d := range r.Plan.Datasets {
 		sections = append(sections, datasetText(d))
 	}
-	sections = append(sections, notesText(r.Plan.Notes), findingsText(r.Findings), measuredText(r.Ceilings, r.Expected), commandsText(r.Commands))
+	sections = append(sections, notesText(r.Plan.Notes), findingsText(r.Findings), measuredText(r.Ceilings, r.Expected), growthText(r), commandsText(r.Commands))
 	if len(r.Plan.Conflicts) == 0 {
 		sections = append(sections, totalText(r.Plan))
 	}
@@ -148,6 +148,31 @@ func notesText(notes []string) string {
 	return "notes\n" + option.Flags(indented(notes))
 }
 
+// growthText shows the expected growth of the target.
+func growthText(r *job.Report) string {
+	g := r.Growth
+	if g == nil || len(r.Plan.Conflicts) > 0 {
+		return ""
+	}
+	line := amount(string(g.Bound), g.Bytes, g.Unknown, r.Plan.Steps())
+	if g.Available != nil {
+		line += ", " + size.Text(*g.Available) + " available"
+	}
+	return "growth\n" + indented(append([]string{g.Target + ": " + line}, g.Reasons...))
+}
+
+// amount shows a sum of estimates, after a word such as "about".
+func amount(word string, bytes uint64, unknown, streams int) string {
+	switch text := word + " " + size.Text(bytes); {
+	case unknown == streams:
+		return "size unknown"
+	case unknown > 0:
+		return text + " and " + english.Plural(unknown, "stream", "") + " of unknown size"
+	default:
+		return text
+	}
+}
+
 func commandsText(commands []string) string {
 	if len(commands) == 0 {
 		return ""
@@ -192,14 +217,8 @@ func planTotal(p *plan.Plan) string {
 		parts = append(parts, fmt.Sprintf("%d rolled back", back))
 	}
 	parts = append(parts, english.Plural(steps, "stream", ""))
-	switch {
-	case steps == 0:
-	case unknown == steps:
-		parts = append(parts, "size unknown")
-	case unknown > 0:
-		parts = append(parts, fmt.Sprintf("about %s and %s of unknown size", size.Text(p.Bytes()), english.Plural(unknown, "stream", "")))
-	default:
-		parts = append(parts, "about "+size.Text(p.Bytes()))
+	if steps > 0 {
+		parts = append(parts, amount("about", p.Bytes(), unknown, steps))
 	}
 	return strings.Join(parts, ", ")
 }
