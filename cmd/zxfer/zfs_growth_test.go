@@ -96,6 +96,15 @@ func TestZFSGrowth(t *testing.T) {
 	r = sendReport(t, mustZxfer(t, append(args, "-n", "--json")...))
 	require.Nil(t, r.Growth, "nothing to send")
 	require.Empty(t, noted(r, "clones")+noted(r, "dedup"))
+
+	const two = pool + "/two"
+	zfsCmd(t, "create", "-o", "copies=2", "-o", "mountpoint="+t.TempDir(), two)
+	fill(t, two, "a", 8<<20)
+	run(t, "zpool", "sync", pool)
+	r = sendReport(t, mustZxfer(t, "send", "-n", "--json", "--snapshot", "one", two, "beta:"+dst+"/two"))
+	mustZxfer(t, "send", "--snapshot", "one", two, "beta:"+dst+"/two")
+	run(t, "zpool", "sync", betaPool)
+	require.InEpsilon(t, float64(r.Growth.Bytes), bytesOf(t, "used", dst+"/two"), 0.05)
 }
 
 // TestZFSRefquotaOfParent expects that a refquota of the target's parent does not limit the copy.

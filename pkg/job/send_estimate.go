@@ -54,7 +54,8 @@ func estimate(ctx context.Context, source *end, p *plan.Plan, listing *zfs.Listi
 
 // estimateSpec returns the stream to estimate for a step, nil if no query is needed. If the step
 // ends at a simulated snapshot, it sets st.Bytes to the bytes written since the most recent real
-// snapshot, and the returned stream ends there.
+// snapshot, and the returned stream ends there. The dataset counts each block as often as its
+// property copies says, a stream contains it once.
 func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 	snapshots := d.Snapshots()
 	if n := len(snapshots); n == 0 || !snapshots[n-1].Simulated || snapshots[n-1].GUID != st.ToGUID {
@@ -69,7 +70,11 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 		if err != nil {
 			return 0 // unknown
 		}
-		return max(n, emptyStream)
+		copies, err := strconv.ParseUint(d.Get("copies"), 10, 64)
+		if err != nil || copies < 1 || copies > 3 {
+			copies = 1
+		}
+		return max(n/copies, emptyStream)
 	}
 	if st.Send.From == "" {
 		st.Bytes = bytes("referenced")

@@ -63,13 +63,14 @@ func TestSizesBeforeTheSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"s1"}, "dst": nil})
 	w.host.Set("src/a", "written", "5000000")
+	w.host.Set("src/a", "copies", "2")
 	rep := &planRecorder{}
 	r, err := RunSend(t.Context(), sendRequest(func(s *Send) {
 		s.TakeSnapshot, s.Plan.Snapshot, s.DryRun = "new", "new", true
 	}), hosts.New(w), rep)
 	require.NoError(t, err)
-	require.EqualValues(t, 5000000, rep.bytes[0])
+	require.EqualValues(t, 2500000, rep.bytes[0], "written counts both copies of each block")
 	require.Equal(t, rep.bytes[0], r.Plan.Bytes())
-	require.Equal(t, r.Plan.Bytes(), r.Growth.Bytes)
+	require.EqualValues(t, 5000000, r.Growth.Bytes, "the target stores both copies, too")
 	require.Equal(t, "dst", r.Growth.Target)
 }

@@ -96,7 +96,7 @@ func transferChecks() []Check {
 	return []Check{
 		{ID: "pool-health", Title: "Both pools respond, and the target's is writable", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", find: poolHealth},
 		{ID: Space, Title: "The target has room for the transfer", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: space},
-		{ID: "clones", Title: "The streams contain no cloned blocks several times", Needs: "plan, zpool get bcloneused,bclonesaved", Docs: "https://github.com/openzfs/zfs/issues/16961", find: clones},
+		{ID: "clones", Title: "The streams contain no cloned blocks several times", Needs: "plan, zpool get bclonesaved", Docs: "https://github.com/openzfs/zfs/issues/16961", find: clones},
 		{ID: "dedup", Title: "The copies of deduplicated datasets are deduplicated, too", Needs: "plan, zpool get dedupratio, zfs get dedup", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html", find: deduplicated},
 		{ID: "rewritten", Title: "No increment is as large as its dataset", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.4/8/zfs-rewrite.8.html", find: rewritten},
 		{ID: "pool-full", Title: "The target's pool is not nearly full", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html", find: poolFull},

@@ -22,7 +22,8 @@ func clones(in *Input) []finding.Finding {
 			full, unknown = addSizes(full, st.Bytes), unknown || st.Bytes == 0
 		}
 	}
-	saved, _ := number(pool.Properties["bclonesaved"])
+	all, _ := number(pool.Properties["bclonesaved"])
+	saved := all
 	if !unknown {
 		saved = min(saved, full)
 	}
@@ -30,10 +31,9 @@ func clones(in *Input) []finding.Finding {
 		return nil
 	}
 	return findings(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
-		Summary: fmt.Sprintf("send streams repeat cloned blocks (cp --reflink, copy_file_range), which pool %s stores once: up to %s of this transfer", pool.Name, size.Text(saved)),
-		Evidence: fmt.Sprintf("zpool get bcloneused,bclonesaved %s: %s, %s; https://github.com/openzfs/zfs/issues/16961",
-			pool.Name, pool.Properties["bcloneused"], pool.Properties["bclonesaved"]),
-		Remedy: "keep that much more space free on the target: " + command("zfs", "list", "-o", "space", nearestExisting(&in.TargetListing))})
+		Summary:  fmt.Sprintf("send streams repeat cloned blocks (cp --reflink, copy_file_range), which pool %s stores once: up to %s of this transfer", pool.Name, size.Text(saved)),
+		Evidence: fmt.Sprintf("zpool get bclonesaved %s: %d; https://github.com/openzfs/zfs/issues/16961", pool.Name, all),
+		Remedy:   "keep that much more space free on the target: " + command("zfs", "list", "-o", "space", nearestExisting(&in.TargetListing))})
 }
 
 // deduplicated finds full streams of deduplicated datasets to copies that are not.

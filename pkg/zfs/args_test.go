@@ -92,7 +92,7 @@ func TestReadingArgs(t *testing.T) {
 	const list = "guid,mountpoint," + capturedFence + ",type,a:b," + capturedFence + ",no-such," + capturedFence
 	require.Equal(t, "get -Hp -o name,property,value,source "+list+" a b", CommandLine(q.GetArgs([]string{"a", "b"})))
 	require.Equal(t, "get -Hp -o name,property,value,source -t filesystem,volume -r "+list+" tank/a", CommandLine(q.SurveyArgs(true, "tank/a")))
-	for clones, want := range map[bool]string{false: "", true: ",bcloneused,bclonesaved"} {
+	for clones, want := range map[bool]string{false: "", true: ",bclonesaved"} {
 		pool := PoolArgs("tank", clones)
 		require.Equal(t, "tank", pool[len(pool)-1])
 		require.Contains(t, pool[len(pool)-2], ",ashift,dedupratio"+want+",feature@async_destroy,feature@")

@@ -157,13 +157,13 @@ func ParseLocal(text string) ([]string, error) {
 
 // PoolArgs returns the arguments of zpool(8) for ParsePool. It does not request "all", because
 // a pool's comment may contain any text. zpool skips features that it does not know, but refuses
-// properties. OpenZFS before 2.2 refuses those of clones.
+// properties. OpenZFS before 2.2 refuses that of clones.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zpool/zpool_main.c (get_callback)
 func PoolArgs(pool string, clones bool) []string {
 	properties := poolProperties
 	if clones {
-		properties += ",bcloneused,bclonesaved"
+		properties += ",bclonesaved"
 	}
 	return append(append([]string{"get"}, "-Hp", "-o", "name,property,value,source"),
 		properties+",feature@"+strings.ReplaceAll(poolFeatures, " ", ",feature@"), pool)

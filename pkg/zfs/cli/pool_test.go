@@ -25,7 +25,7 @@ func (o *oldPool) Run(_ context.Context, argv []string) (cli.RunResult, error) {
 		return cli.RunResult{}, nil
 	case slices.ContainsFunc(argv, func(s string) bool { return strings.Contains(s, "bclone") }):
 		o.clones++
-		return cli.RunResult{Status: 2, Stderr: "bad property list: invalid property 'bcloneused'\nusage:\n\tget [-Hp] ...\n"}, nil
+		return cli.RunResult{Status: 2, Stderr: "bad property list: invalid property 'bclonesaved'\nusage:\n\tget [-Hp] ...\n"}, nil
 	}
 	return cli.RunResult{Stdout: []byte("tank\tguid\t7\t-\ntank\tdedupratio\t1.50\t-\n")}, nil
 }
