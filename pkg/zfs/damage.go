@@ -2,6 +2,7 @@ package zfs
 
 import (
 	"bufio"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,6 +26,10 @@ type Damage struct {
 	// datasets.
 	PoolErrors int  `json:"of_pool,omitempty"`
 	Scan       Scan `json:"scan,omitzero"`
+	// Blocks lists the damaged blocks by dataset, with at most MaxBlockRanges ranges. NoBlocks is
+	// the reason why they are unknown, although Objects lists errors.
+	Blocks   []DamagedBlocks `json:"blocks,omitempty"`
+	NoBlocks string          `json:"no_blocks,omitempty"`
 }
 
 // KeyNotLoaded is the Reason if the key of a damaged dataset is not loaded.
@@ -123,6 +128,24 @@ func ParseDamage(out string, mounts []Mount) Damage {
 	return d
 }
 
+// ListedBlocks returns the number of blocks that Blocks lists.
+func (d *Damage) ListedBlocks() (n uint64) {
+	for _, b := range d.Blocks {
+		n += min(b.Data.Total()+b.Metadata, math.MaxUint32) // another host's numbers must not overflow
+	}
+	return n
+}
+
+// BlocksOf returns the damaged blocks of a dataset.
+func (d *Damage) BlocksOf(dataset string) DamagedBlocks {
+	for _, b := range d.Blocks {
+		if b.Dataset == dataset {
+			return b
+		}
+	}
+	return DamagedBlocks{Dataset: dataset}
+}
+
 // parseDamaged parses one line of the list.
 func parseDamaged(shown string, mounts []Mount) DamagedObject {
 	d := DamagedObject{Shown: shown}
@@ -173,9 +196,14 @@ func parseDamaged(shown string, mounts []Mount) DamagedObject {
 // if dataset is the pool's root. Otherwise they are counted, and paths of unknown datasets
 // become a single entry that hides their names.
 func (d Damage) Within(dataset string) Damage {
-	things := d.Objects
-	d.Objects = nil
+	things, blocks := d.Objects, d.Blocks
+	d.Objects, d.Blocks = nil, nil
 	unknown := false
+	for _, b := range blocks {
+		if b.Dataset == dataset || strings.HasPrefix(b.Dataset, dataset+"/") {
+			d.Blocks = append(d.Blocks, b)
+		}
+	}
 	for _, t := range things {
 		switch {
 		case t.Dataset == dataset, strings.HasPrefix(t.Dataset, dataset+"/"), t.Dataset == "" && PoolOf(dataset) == dataset:

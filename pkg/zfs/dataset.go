@@ -314,6 +314,9 @@ type ReceiveSpec struct {
 	// Arrival, which Target already has. ZFS rewrites a block if the stream's data matches its
 	// checksum. See HealPrefix.
 	Corrective bool `json:"corrective,omitempty"`
+	// Only limits a corrective receive to a stream of these blocks (see BlockFilter); empty for
+	// all blocks.
+	Only Blocks `json:"only,omitempty"`
 	// Arrival lists the snapshots that the stream may bring.
 	Arrival Arrival `json:"arrival,omitzero"`
 }

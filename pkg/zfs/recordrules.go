@@ -215,6 +215,11 @@ func (c *RecordRules) noteWrite(r *Record, o namedObject) error {
 	return nil
 }
 
+// blockNumber returns the number of the block that a checked WRITE record writes.
+func (c *RecordRules) blockNumber(r *Record) uint64 {
+	return r.Offset() / c.named[r.Object()%slotsPerBlock].block
+}
+
 func (c *RecordRules) write(r *Record) error {
 	o, err := c.writable(r)
 	switch packed := r.compression() != 0; {

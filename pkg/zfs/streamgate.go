@@ -69,6 +69,8 @@ const allowedFeatures = featureSpill | featureEmbedded | featureLZ4 | featureLar
 // refuses everything else that a package can carry: other datasets, properties, holds and
 // renames. RecordRules checks each record of each stream.
 //
+// The stream of a corrective receive with ReceiveSpec.Only may have only the records of a BlockFilter.
+//
 // Gate reads only headers. Bypassable reports how many bytes of payload may bypass it.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_package, zfs_receive_one)
@@ -77,6 +79,7 @@ type Gate struct {
 	clone          bool
 	walker         RecordScanner
 	rules          *RecordRules // of the current stream
+	only           Blocks       // empty for all blocks
 	key            string       // expected fingerprint of the wrapped key, "" for any
 	inKey          bool         // the current payload holds the wrapped key
 	list           []byte       // the received part of that payload
@@ -107,6 +110,11 @@ func NewGate(r ReceiveSpec) (*Gate, error) {
 		return nil, fmt.Errorf("receive %s: the request names no snapshots", r.Target)
 	case r.Origin != "" && w.Base == 0:
 		return nil, fmt.Errorf("receive %s: the request does not name the clone's origin", r.Target)
+	case len(r.Only) > 0 && !r.Corrective:
+		return nil, fmt.Errorf("receive %s: only a corrective receive is limited to some blocks", r.Target)
+	}
+	if err := r.Only.Check(); err != nil {
+		return nil, fmt.Errorf("receive %s: %w", r.Target, err)
 	}
 	for _, s := range w.Snapshots {
 		if err := CheckComponent(s.Name); err != nil {
@@ -116,7 +124,7 @@ func NewGate(r ReceiveSpec) (*Gate, error) {
 			return nil, fmt.Errorf("receive %s: snapshot @%s has no GUID", r.Target, s.Name)
 		}
 	}
-	return &Gate{arrival: w, clone: r.Origin != "", base: w.Base}, nil
+	return &Gate{arrival: w, clone: r.Origin != "", base: w.Base, only: r.Only}, nil
 }
 
 // Check checks the next bytes of the stream. If it returns nil, the caller may pass them on.
@@ -210,6 +218,8 @@ func (g *Gate) record(r *Record) error {
 		return err
 	}
 	switch {
+	case len(g.only) > 0 && !g.only.selects(r, g.rules):
+		return fmt.Errorf("%s record of object %d, offset %d: it was not requested", r.Type, r.Object(), r.Offset())
 	case r.Type == RecordEnd && g.packageDataset == "":
 		g.at = atEnd
 	case r.Type == RecordEnd:

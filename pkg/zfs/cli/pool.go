@@ -39,8 +39,15 @@ func (c *CLI) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 		return zfs.Damage{}, err
 	}
 	d := zfs.ParseDamage(out, zfs.ParseMounts(string(mountinfo), pool))
-	if d.Unlisted {
+	switch {
+	case d.Unlisted:
 		d.Reason = zfs.UnlistedReason(stderr)
+	case c.remote != nil:
+		d.NoBlocks = "zxfer does not run on the host"
+	case len(d.Objects) > 0:
+		if d.Blocks, err = damagedBlocks(ctx, pool); err != nil {
+			d.NoBlocks = err.Error()
+		}
 	}
 	return d, nil
 }

@@ -228,6 +228,12 @@ func (r *Record) SetBonus(n uint32) { r.put32(28, n) }
 // Object returns the object of a record that changes one.
 func (r *Record) Object() uint64 { return r.u64(8) }
 
+// BlockSize returns the size of the object's blocks that an OBJECT record names.
+func (r *Record) BlockSize() uint64 { return uint64(r.u32(24)) }
+
+// Offset returns the offset of a WRITE record.
+func (r *Record) Offset() uint64 { return r.u64(24) }
+
 // Put changes a number of 8 bytes in the header.
 func (r *Record) Put(at int, v uint64) { r.put64(at, v) }
 
