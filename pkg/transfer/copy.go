@@ -23,7 +23,7 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 		return c.limit.Wait(ctx, len(p.block.Payload()), &c.limited)
 	}
 	c.life = &Lifecycle{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
-		Abandon: func() error { return c.sinkErr }, Target: sink.Name(), Account: c.account, Stalled: c.stalled,
+		Abandon: func() error { return c.sinkErr }, Target: sink.Name(), Account: c.account, Stalled: c.stalled, Worked: workOf(src),
 		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
 	res, err := c.life.Run(ctx)
 	sum := c.reader.digest()

@@ -40,6 +40,9 @@ type Lifecycle struct {
 	Account func(life time.Duration) (bytes int64, stages []Stage)
 	// Moved returns a counter that changes while the transfer makes progress.
 	Moved func() int64
+	// Worked returns the bytes that a WorkingSource processed, which also count as progress; may
+	// be nil.
+	Worked func() int64
 	// Idle reports whether this end has nothing to do, which is not a stall; may be nil.
 	Idle func() bool
 	// Stalled names the part that makes no progress. network means that the other end knows the
@@ -142,8 +145,15 @@ func (l *Lifecycle) notifyPeer(err error) {
 // usage returns the processor usage of this host.
 func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
 
+func (l *Lifecycle) worked() int64 {
+	if l.Worked == nil {
+		return 0
+	}
+	return l.Worked()
+}
+
 func (l *Lifecycle) progress() Progress {
-	p := Progress{Elapsed: time.Since(l.started)}
+	p := Progress{Elapsed: time.Since(l.started), Worked: l.worked()}
 	p.Bytes, p.Stages = l.Account(p.Elapsed)
 	now := usage()
 	busy, _ := now.Since(l.startUsage)
@@ -166,7 +176,7 @@ func (l *Lifecycle) watch() (stop func()) {
 		defer close(done)
 		tick := time.NewTicker(min(progressInterval, max(l.Stall/8, time.Millisecond)))
 		defer tick.Stop()
-		last, since := l.Moved(), time.Now()
+		last, since := l.Moved()+l.worked(), time.Now()
 		reported := time.Now()
 		for {
 			select {
@@ -176,7 +186,7 @@ func (l *Lifecycle) watch() (stop func()) {
 				if l.End != nil {
 					l.End.tcpLink().WatchLosses()
 				}
-				if m := l.Moved(); m != last || l.Idle != nil && l.Idle() {
+				if m := l.Moved() + l.worked(); m != last || l.Idle != nil && l.Idle() {
 					last, since = m, now
 				} else if now.Sub(since) >= l.Stall {
 					// The end whose source or target hangs knows more, so it reports first.

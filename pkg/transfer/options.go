@@ -23,6 +23,9 @@ const (
 	DefaultBuffer = 256 << 20
 	DefaultBlock  = 1 << 20
 	DefaultStall  = 10 * time.Minute
+	// MaxStall is the largest Stall that hosts accept. The receiver of a WorkingSource needs it,
+	// because only the sender knows whether the source works.
+	MaxStall = 24 * time.Hour
 )
 
 // MinBlock is the smallest frame size in bytes. Only a frame that the source cannot fill is

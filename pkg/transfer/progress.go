@@ -37,6 +37,7 @@ const (
 type Progress struct {
 	Bytes   int64         `json:"bytes"` // of the stream, moved by this end
 	Files   int64         `json:"files,omitempty"`
+	Worked  int64         `json:"worked,omitempty"` // bytes that a WorkingSource processed
 	Elapsed time.Duration `json:"elapsed_ns"`
 	Stages  []Stage       `json:"stages"`
 	Network *Network      `json:"network,omitempty"`
@@ -78,6 +79,7 @@ type NoiseRate struct {
 // have ended in between, so differences are at least 0.
 func (p Progress) Since(earlier Progress) Progress {
 	p.Bytes -= min(p.Bytes, earlier.Bytes)
+	p.Worked -= min(p.Worked, earlier.Worked)
 	p.Elapsed = max(0, p.Elapsed-earlier.Elapsed)
 	p.Used = max(0, p.Used-earlier.Used)
 	p.Stages = slices.Clone(p.Stages)

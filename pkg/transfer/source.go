@@ -24,6 +24,21 @@ type Source interface {
 	Name() string
 }
 
+// WorkingSource is a Source that may work for a long time before it has data, which is not a stall.
+type WorkingSource interface {
+	Source
+	// Worked returns a number of processed bytes. It may be called at any time.
+	Worked() int64
+}
+
+// workOf returns the counter of a WorkingSource, nil for other sources.
+func workOf(src Source) func() int64 {
+	if w, ok := src.(WorkingSource); ok {
+		return w.Worked
+	}
+	return nil
+}
+
 // Sink stores a stream. The stream must not take effect before Commit.
 type Sink interface {
 	io.Writer

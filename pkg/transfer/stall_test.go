@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,49 @@ func TestLongCommitIsNotAStall(t *testing.T) {
 		sink.Slow = 2 * stall
 		o := move(t, a, b, transfertest.NewSource(transfertest.Random(1000)), sink, transfer.Options{Stall: stall})
 		return errors.Join(o.receiveErr, o.sendErr)
+	})
+}
+
+// busySource works before its first Read returns.
+type busySource struct {
+	*transfertest.Source
+	work   time.Duration
+	worked atomic.Int64
+}
+
+func (s *busySource) Read(b []byte) (int, error) {
+	for end := time.Now().Add(s.work); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		s.worked.Add(1)
+	}
+	s.work = 0
+	return s.Source.Read(b)
+}
+
+func (s *busySource) Worked() int64 { return s.worked.Load() }
+
+// TestWorkIsNotAStall expects that a source that works without sending data does not stall a transfer,
+// if the receiver permits a longer silence.
+func TestWorkIsNotAStall(t *testing.T) {
+	t.Parallel()
+	testenv.Widen(t, firstStall, func(stall time.Duration) error {
+		stream := transfertest.Random(1000)
+		src := func() *busySource { return &busySource{Source: transfertest.NewSource(stream), work: 2 * stall} }
+		var last transfer.Progress
+		if _, err := transfer.Copy(t.Context(), src(), newSink(), transfer.Options{Stall: stall}, func(p transfer.Progress) { last = p }); err != nil {
+			return err
+		}
+		require.Positive(t, last.Worked)
+		a, b := transfertest.Links(t, tcp.Signed, 2, nil)
+		sink, received := newSink(), make(chan error, 1)
+		go func() {
+			_, err := transfer.Receive(t.Context(), b, sink, transfer.Options{Stall: transfer.MaxStall}, nil)
+			received <- err
+		}()
+		res, err := transfer.Send(t.Context(), src(), a, transfer.Options{Stall: stall}, nil)
+		if err == nil {
+			require.Positive(t, res.Worked)
+		}
+		return errors.Join(err, <-received)
 	})
 }
 

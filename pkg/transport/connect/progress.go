@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 	"time"
@@ -10,7 +11,7 @@ import (
 
 // Progress joins the progress of both ends.
 type Progress struct {
-	Bytes     uint64        `json:"bytes"`           // received, including earlier attempts
+	Bytes     uint64        `json:"bytes"`           // received, including earlier attempts; read, if only some blocks are sent
 	Total     uint64        `json:"total,omitempty"` // estimate, 0 = unknown; may be below Bytes
 	Rate      uint64        `json:"rate"`            // bytes per second over the last few seconds
 	Elapsed   time.Duration `json:"elapsed_ns"`
@@ -64,10 +65,10 @@ func (v *monitor) received(p transfer.Progress) {
 	for len(v.recent) > 2 && now.Sub(v.recent[0].at) > rateWindow {
 		v.recent = v.recent[1:]
 	}
-	joined := Progress{Bytes: v.count.Done + uint64(p.Bytes), Total: v.count.Total, Elapsed: now.Sub(v.started)}
+	joined := Progress{Bytes: v.count.Done + uint64(amount(v.send, p)), Total: v.count.Total, Elapsed: now.Sub(v.started)}
 	first, send, receive := v.recent[0], v.send, p
 	if dt := now.Sub(first.at).Seconds(); dt > 0 {
-		joined.Rate = uint64(float64(max(0, p.Bytes-first.receive.Bytes)) / dt)
+		joined.Rate = uint64(float64(max(0, amount(v.send, p)-amount(first.send, first.receive))) / dt)
 		send, receive = send.Since(first.send), receive.Since(first.receive)
 	}
 	joined.LimitedBy = v.limitedBy(send, receive)
@@ -76,6 +77,10 @@ func (v *monitor) received(p transfer.Progress) {
 		v.report(joined)
 	}
 }
+
+// amount returns the bytes that the sender's transfer.WorkingSource processed, otherwise the received
+// bytes.
+func amount(send, receive transfer.Progress) int64 { return cmp.Or(send.Worked, receive.Bytes) }
 
 // limitedBy returns the bottleneck of both ends. If a host has no idle processor, only a
 // bandwidth limit or a measured network limit still counts: other stages wait for processors.

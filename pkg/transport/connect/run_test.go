@@ -301,6 +301,12 @@ func TestMonitorJoinsBothHosts(t *testing.T) {
 	require.Equal(t, uint64(250), last.Bytes)
 	v.both(transfer.Progress{Bytes: 260})
 	require.Equal(t, uint64(260), last.Bytes)
+	// A source that sends only some blocks shows the bytes that it read.
+	v = &monitor{count: Count{0, 300}, limit: v.limit, report: v.report}
+	v.sent(transfer.Progress{Bytes: 5, Worked: 200})
+	v.received(transfer.Progress{Bytes: 4})
+	require.Equal(t, uint64(200), last.Bytes)
+	require.Equal(t, uint64(4), v.arrived())
 }
 
 // TestRootCause expects that the error shown is the one that explains the other.
