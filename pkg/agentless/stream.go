@@ -217,7 +217,11 @@ func (n *nullSink) Abort(error) error {
 func (h ends) OpenFrom(ctx context.Context, src hosts.From) (transfer.Source, error) {
 	switch from := src.(type) {
 	case hosts.SendStream:
-		return h.openSend(ctx, from.Spec, h.path)
+		s, err := h.openSend(ctx, from.Spec, h.path)
+		if err != nil {
+			return nil, err
+		}
+		return hosts.SelectBlocks(s, from.Only), nil // in this process, which relays the stream
 	case hosts.Noise:
 		if !h.shell {
 			return nil, hosts.Unsupported(h.name, hosts.OpMeasure)

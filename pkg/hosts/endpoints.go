@@ -25,9 +25,10 @@ type Ends interface {
 	OpenTo(ctx context.Context, to To) (transfer.Sink, error)
 }
 
-// SendStream sends a dataset as a stream.
+// SendStream sends a dataset as a stream. Only limits it to some blocks (see zfs.BlockFilter).
 type SendStream struct {
 	Spec    zfs.SendSpec     `json:"spec"`
+	Only    zfs.Blocks       `json:"only,omitempty"`
 	Options transfer.Options `json:"options,omitzero"`
 }
 

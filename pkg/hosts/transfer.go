@@ -165,7 +165,11 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 func (l *Local) OpenFrom(ctx context.Context, offset From) (transfer.Source, error) {
 	switch from := offset.(type) {
 	case SendStream:
-		return l.openSend(ctx, from)
+		src, err := l.openSend(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		return SelectBlocks(src, from.Only), nil
 	case SendFiles:
 		return l.packFiles(ctx, from.Archive)
 	case Noise:
@@ -199,6 +203,26 @@ func (l *Local) openSend(ctx context.Context, from SendStream) (src cli.Stream, 
 	})
 	return src, err
 }
+
+// SelectBlocks returns a stream with the blocks of only, or src itself if only is empty.
+func SelectBlocks(src cli.Stream, only zfs.Blocks) cli.Stream {
+	if len(only) == 0 {
+		return src
+	}
+	return &blockStream{Stream: src, filter: zfs.NewBlockFilter(src, only)}
+}
+
+// blockStream is a stream with some blocks of another one.
+type blockStream struct {
+	cli.Stream
+	filter *zfs.BlockFilter
+}
+
+var _ transfer.WorkingSource = (*blockStream)(nil)
+
+func (s *blockStream) Read(b []byte) (int, error) { return s.filter.Read(b) }
+
+func (s *blockStream) Worked() int64 { return s.filter.Worked() }
 
 // addFiles adds the file counts of the ends in this process.
 func (r *Result) addFiles(src transfer.Source, sink transfer.Sink) {

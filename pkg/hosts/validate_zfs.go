@@ -171,9 +171,12 @@ func checkAbout[V any](names []string, answer map[string]V) error {
 
 // checkDamage returns an error if d is not a valid list of errors of the dataset.
 func checkDamage(dataset string, d *zfs.Damage) error {
-	if len(d.Objects) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.PoolErrors < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
-		strings.ContainsFunc(d.Scan.Text+d.Reason, unicode.IsControl) {
+	if len(d.Objects) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.PoolErrors < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text)+len(d.NoBlocks) > 4096 ||
+		strings.ContainsFunc(d.Scan.Text+d.Reason+d.NoBlocks, unicode.IsControl) {
 		return fmt.Errorf("the damage report of %s is out of bounds", dataset)
+	}
+	if err := checkBlocks(dataset, d); err != nil {
+		return err
 	}
 	for _, t := range d.Objects {
 		if len(t.Shown)+len(t.Path)+len(t.Object) > 3*4096 {
@@ -196,6 +199,26 @@ func checkDamage(dataset string, d *zfs.Damage) error {
 		if _, err := zfs.ParseDataset(t.Dataset); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkBlocks returns an error if the damaged blocks of d are not a valid list for the dataset. Their
+// ranges were checked when they were decoded.
+func checkBlocks(dataset string, d *zfs.Damage) error {
+	ranges, last := 0, ""
+	for _, b := range d.Blocks {
+		if b.Dataset != dataset && !strings.HasPrefix(b.Dataset, dataset+"/") || b.Dataset <= last {
+			return fmt.Errorf("got damaged blocks of %q, expected %s", cut(b.Dataset), dataset)
+		}
+		if _, err := zfs.ParseDataset(b.Dataset); err != nil {
+			return err
+		}
+		last = b.Dataset
+		ranges += len(b.Data)
+	}
+	if ranges > zfs.MaxBlockRanges || len(d.Blocks) > zfs.MaxBlockRanges {
+		return fmt.Errorf("the damage report of %s is too long", dataset)
 	}
 	return nil
 }

@@ -27,13 +27,13 @@ func TestOptionsAreBounded(t *testing.T) {
 		refused string
 	}{
 		"none":               {},
-		"limits":             {options: transfer.Options{Stall: maxStall, CompressThreads: math.MaxInt}},
+		"limits":             {options: transfer.Options{Stall: transfer.MaxStall, CompressThreads: math.MaxInt}},
 		"negative threads":   {transfer.Options{CompressThreads: -1}, "-1 threads"},
 		"negative buffer":    {transfer.Options{Buffer: -1}, "out of bounds"},
 		"negative block":     {transfer.Options{Block: -1}, "out of bounds"},
 		"negative bandwidth": {transfer.Options{BandLimit: -1}, "out of bounds"},
 		"negative stall":     {transfer.Options{Stall: -1}, "out of bounds"},
-		"long stall":         {transfer.Options{Stall: maxStall + 1}, "out of bounds"},
+		"long stall":         {transfer.Options{Stall: transfer.MaxStall + 1}, "out of bounds"},
 	} {
 		spec := zfs.SendSpec{Dataset: "vault/a", To: "x"}
 		for end, task := range map[string]hosts.Task{

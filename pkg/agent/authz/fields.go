@@ -30,15 +30,16 @@ var checkedFields = map[reflect.Type][]string{
 	// A zfs.Gate compares every received stream with this.
 	reflect.TypeFor[zfs.Arrival]():     fieldNames("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fieldNames("", "Name GUID"),
-	reflect.TypeFor[zfs.ReceiveSpec](): fieldNames("Target Rollback Origin Set Carried Carry KeepKey Corrective Arrival", "NotResumable"),
-	reflect.TypeFor[zfs.Carry]():       fieldNames("", "All Named"), // the Guard sets its own
+	reflect.TypeFor[zfs.ReceiveSpec](): fieldNames("Target Rollback Origin Set Carried Carry KeepKey Corrective Arrival", "NotResumable Only"),
+	reflect.TypeFor[zfs.BlockRange]():  fieldNames("", "Object First Count"), // fewer blocks of a stream
+	reflect.TypeFor[zfs.Carry]():       fieldNames("", "All Named"),          // the Guard sets its own
 	reflect.TypeFor[tcp.Offer](): fieldNames("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // tcp.Listen limits these
 	reflect.TypeFor[tcp.Ticket]():          fieldNames("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
 	reflect.TypeFor[transport.Socket]():    fieldNames("Window", "Congestion"),
 	reflect.TypeFor[transfer.Options]():    fieldNames("Buffer Block BandLimit CompressThreads Stall", "Compress"),
 	reflect.TypeFor[hosts.Task]():          fieldNames("From To", ""),
-	reflect.TypeFor[hosts.SendStream]():    fieldNames("Spec Options", ""),
+	reflect.TypeFor[hosts.SendStream]():    fieldNames("Spec Options", "Only"),
 	reflect.TypeFor[hosts.ReceiveStream](): fieldNames("Spec Options", ""),
 	reflect.TypeFor[hosts.SendFiles]():     fieldNames("Archive Options", ""),
 	reflect.TypeFor[files.Archive]():       fieldNames("Snapshot KeyFile", "Paths After NamesOnly"),

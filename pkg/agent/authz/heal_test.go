@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,18 @@ func TestHealGrant(t *testing.T) {
 	require.ErrorIs(t, mayDamage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "not logged in every run")
 	require.NoError(t, mayScrub(ctx, healer, &dataset))
 	require.NoError(t, mayTransfer(ctx, healer, corrective("vault/a/b", nil)))
+	// A key that permits the whole stream permits some of its blocks.
+	only := zfs.Blocks{{Object: 1, First: 2, Count: 3}}
+	blocks := corrective("vault/a/b", func(r *zfs.ReceiveSpec) { r.Only = only })
+	require.NoError(t, mayTransfer(ctx, healer, blocks))
+	require.Empty(t, uncheckedField(reflect.ValueOf(blocks)))
+	for _, of := range []string{"vault/a", "vault/c"} {
+		send := &hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: of, To: "x", Flags: zfs.StreamFlags{Raw: true}}, Only: only}, To: hosts.Accept{Session: "s"}}
+		require.Empty(t, uncheckedField(reflect.ValueOf(send)))
+		err := mayTransfer(ctx, guard("heal=vault/a", "send=vault/a"), send)
+		require.Equal(t, of == "vault/a", err == nil, err)
+		require.Error(t, mayTransfer(ctx, healer, send), "heal= alone does not send")
+	}
 	require.NoError(t, maySnapshot(ctx, healer, &own))
 	require.NoError(t, mayDestroy(ctx, healer, &own))
 	base, other := "vault/a/b@daily", "vault/c@daily"

@@ -21,7 +21,6 @@ const (
 	maxWindow   = 1 << 30 // bytes
 	maxThreads  = 1024
 	maxDeadline = 10 * time.Minute
-	maxStall    = 24 * time.Hour
 
 	// maxBuffers limits the sum of all stream buffers of a session, except that each gets at
 	// least minBuffer. In bytes.
@@ -83,7 +82,7 @@ func (g *Guard) limitOptions(ctx context.Context, o *transfer.Options) error {
 	switch {
 	case o.CompressThreads < 0 || o.CompressThreads > maxThreads:
 		return fmt.Errorf("%d threads, more than %d", o.CompressThreads, maxThreads)
-	case o.Buffer < 0 || o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > maxStall:
+	case o.Buffer < 0 || o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > transfer.MaxStall:
 		return errors.New("options out of bounds")
 	}
 	o.Buffer = g.reserveBuffer(ctx, o.Buffer)
