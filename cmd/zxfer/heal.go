@@ -34,7 +34,7 @@ func newHeal(a *app) *cobra.Command {
 		Use:   "heal [FLAGS] POOL|DATASET [COPY]",
 		Short: "Repair damaged blocks with data from a copy",
 		Long: `Repair damaged blocks of files and volumes with data from a copy. zxfer reads
-the pool's error list, sends good snapshots over damaged datasets (zfs receive
+the pool's error list, sends the damaged blocks of a good snapshot (zfs receive
 -c, OpenZFS 2.2 or later), and scrubs. It cannot repair metadata, or blocks
 that only older snapshots contain.`,
 		Annotations: map[string]string{argsTitle: `  POOL, DATASET  [[user@]host:]POOL or DATASET to repair

@@ -43,7 +43,7 @@ func TestZFSHealInterrupted(t *testing.T) {
 			require.NoError(t, syscall.Unmount(dir, 0))
 		}
 	}
-	s.mark(t, src, objectNumber(t, at), "L0", 95) // the last block, so each try is interrupted before it is healed
+	s.markMany(t, src, objectNumber(t, at), 96) // all blocks, so each try is interrupted before the last is healed
 	s.damage(t)
 	args := []string{"heal", "--bwlimit", "2MiB", "--buffer", "1MiB", src, "beta:" + dst}
 	isHealingReceive := func(argv []string) bool { return isZFS("receive")(argv) && slices.Contains(argv, "-c") }

@@ -50,7 +50,7 @@ type HealReport struct {
 type HealedDataset struct {
 	Dataset string `json:"dataset"`
 	Copy    string `json:"copy,omitempty"`
-	Bytes   uint64 `json:"bytes,omitempty"`  // estimated stream size
+	Bytes   uint64 `json:"bytes,omitempty"`  // estimated size of the stream, all of which the copy's host reads
 	Healed  bool   `json:"healed"`           // its stream was received completely
 	Partial bool   `json:"partly,omitempty"` // its stream started, but did not complete
 	Why     string `json:"why,omitempty"`    // why it is not healed
@@ -60,7 +60,18 @@ type HealedDataset struct {
 	// FullBytes is the size of the full stream in case it does not. Both are empty for a full stream.
 	Since     string `json:"since,omitempty"`
 	FullBytes uint64 `json:"whole_bytes,omitempty"`
+	// Blocks is the number of damaged blocks that are sent, 0 for the whole stream. Whole is the
+	// reason why the network carries the whole stream.
+	Blocks uint64 `json:"blocks,omitempty"`
+	Whole  string `json:"whole_stream,omitempty"`
+	// SendBytes estimates the bytes to send. Sent and Read are the bytes sent, and read by the
+	// copy's host.
+	SendBytes uint64 `json:"send_bytes,omitempty"`
+	Sent      uint64 `json:"sent_bytes,omitempty"`
+	Read      uint64 `json:"read_bytes,omitempty"`
 	base      uint64 // GUID of Since
+	only      zfs.Blocks
+	metadata  bool // metadata of the live data is also damaged
 	// common is the most recent common snapshot, by its name on the copy.
 	common string
 	pair   *healPair
@@ -94,6 +105,7 @@ type healJob struct {
 	changed    bool
 	locks      map[string]func() // unlock functions by job
 	streams    int64             // number of started streams
+	found      zfs.Damage        // the most recent list
 	cleanupErr error             // why a heal snapshot may remain
 }
 
@@ -131,7 +143,7 @@ func (h *healJob) run(ctx context.Context) error {
 	if err != nil {
 		return unchanged(err)
 	}
-	if err := h.plan(ctx, d, facts.ZFS); err != nil {
+	if err := h.plan(ctx, d); err != nil {
 		return unchanged(err)
 	}
 	healable := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
@@ -162,11 +174,14 @@ func (h *healJob) run(ctx context.Context) error {
 			return cmp.Or(err, h.cleanupErr)
 		}
 		err = h.scrubAndCompare(ctx)
-		if !h.report.Scrubbed || ctx.Err() != nil || !h.fallBackToFull() {
+		if !h.report.Scrubbed || ctx.Err() != nil || round == maxRounds || !h.nextRound() {
 			return cmp.Or(err, h.cleanupErr)
 		}
 	}
 }
+
+// maxRounds limits the scrubs of one heal. On a failing disk, each finds new damage.
+const maxRounds = 4
 
 // healAll heals the datasets that are not healed yet.
 func (h *healJob) healAll(ctx context.Context) error {
@@ -185,11 +200,15 @@ func (h *healJob) healAll(ctx context.Context) error {
 		if err == nil {
 			err = h.healSnapshot(ctx, d)
 		}
-		if err == nil && !h.reread(ctx, d) && d.Since != "" {
-			d.useFull(h.rep)
-			if err = h.healSnapshot(ctx, d); err == nil {
-				h.reread(ctx, d)
+		for err == nil {
+			readable, damaged := h.reread(ctx, d)
+			if readable || ctx.Err() != nil || !d.widen(h.rep, damaged) {
+				break
 			}
+			err = h.healSnapshot(ctx, d)
+		}
+		if err == nil {
+			err = d.checkMetadata()
 		}
 		switch {
 		case ctx.Err() != nil, fault.ClassOf(err) == fault.Interrupted:
@@ -207,33 +226,25 @@ func (h *healJob) healAll(ctx context.Context) error {
 	return nil
 }
 
-// fallBackToFull marks datasets as not healed if the scrub found damage in their live data after
-// an incremental stream. The reread used cached data then.
-func (h *healJob) fallBackToFull() (any bool) {
-	for _, d := range h.report.Datasets {
-		if d.Healed && d.Since != "" && slices.ContainsFunc(h.report.Objects, func(t *HealedObject) bool {
-			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
-		}) {
-			d.useFull(h.rep)
-			d.Healed, d.Partial, any = false, true, true
-			d.pair.shared = nil // hours have passed: check both datasets again
-		}
+// plan adds the damage to the report, except known objects, and chooses a good copy for each new
+// dataset.
+func (h *healJob) plan(ctx context.Context, d zfs.Damage) error {
+	h.report.Scan, h.report.More, h.found = d.Scan.Text, d.More, d
+	known := map[string]bool{}
+	for _, t := range h.report.Objects {
+		known[t.Shown] = true
 	}
-	return any
-}
-
-func (d *HealedDataset) useFull(rep Reporter) {
-	rep.Log(d.Dataset + ": the changes since @" + d.Since + " are not enough: sending all data")
-	d.Since, d.base, d.Bytes, d.FullBytes = "", 0, d.FullBytes, 0
-}
-
-// plan chooses a good copy for each damaged dataset.
-func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error {
-	h.report.Scan, h.report.More = d.Scan.Text, d.More
+	for _, of := range h.report.Datasets {
+		known[of.Dataset] = true
+	}
+	first := len(h.report.Objects)
 	damaged := []string{}
 	for _, t := range d.Objects {
+		if known[t.Shown] {
+			continue
+		}
 		h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t, Outcome: HealPlanned})
-		if t.Dataset != "" && !slices.Contains(damaged, t.Dataset) {
+		if t.Dataset != "" && !known[t.Dataset] && !slices.Contains(damaged, t.Dataset) {
 			damaged = append(damaged, t.Dataset)
 		}
 	}
@@ -250,24 +261,35 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 	}
 	slices.Sort(damaged)
 	for _, name := range damaged {
-		out := &HealedDataset{Dataset: name}
-		h.report.Datasets = append(h.report.Datasets, out)
-		err := h.chooseCopy(ctx, out)
-		if err == nil && !d.Unlisted && preflight.CanHeal(version) {
-			err = h.chooseBase(ctx, out)
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			out.Why, out.Remedy = err.Error(), fault.HintOf(err)
-		}
-		if !preflight.CanHeal(version) {
-			out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; version 2.2 and later can", version), ""
+		if err := h.planDataset(ctx, name); err != nil {
+			return err
 		}
 	}
-	for _, t := range h.report.Objects {
+	for _, t := range h.report.Objects[first:] {
 		h.explain(t)
+	}
+	return nil
+}
+
+// planDataset adds a damaged dataset to the report. It returns an error only if ctx ended.
+func (h *healJob) planDataset(ctx context.Context, name string) error {
+	out, version := &HealedDataset{Dataset: name}, h.report.ZFS
+	h.report.Datasets = append(h.report.Datasets, out)
+	err := h.chooseCopy(ctx, out)
+	if err == nil && !h.found.Unlisted && preflight.CanHeal(version) {
+		err = h.chooseBase(ctx, out)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		out.Why, out.Remedy = err.Error(), fault.HintOf(err)
+	}
+	if !preflight.CanHeal(version) {
+		out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; version 2.2 and later can", version), ""
+	}
+	if out.Why == "" {
+		out.chooseBlocks(&h.found)
 	}
 	return nil
 }

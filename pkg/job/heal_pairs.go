@@ -32,6 +32,8 @@ type healPair struct {
 	shared       []commonSnapshot
 	raw          bool // the good dataset is sent raw
 	hasLeftovers bool // an interrupted heal left something in the good dataset
+	relayed      bool // zxfer does not run on the good dataset's host
+	blockSize    uint64
 	transport.Settings
 }
 
@@ -140,7 +142,12 @@ func (h *healJob) checkPair(ctx context.Context, out *HealedDataset) error {
 	if err := p.chooseRoles(bad, good); err != nil {
 		return err
 	}
-	out.common = p.shared[len(p.shared)-1].good
+	out.common, p.blockSize = p.shared[len(p.shared)-1].good, blockSize(bad)
+	facts, err := h.at.Get(p.good.Host, &p.Settings).Facts(ctx)
+	if err != nil {
+		return err
+	}
+	p.relayed = facts.NoAgent != ""
 	source, target := p.ends()
 	copied := good
 	if target == p.bad {

@@ -34,9 +34,9 @@ const (
 var errTooLarge = errors.New("it is larger than the limit")
 
 // reread reads each damaged file of a dataset once. It reports whether all that were read
-// succeeded. A failure proves damage. Success does not prove health, because the data may be
+// succeeded, and whether a file is damaged. Success does not prove health, because the data may be
 // cached; only the scrub does.
-func (h *healJob) reread(ctx context.Context, d *HealedDataset) bool {
+func (h *healJob) reread(ctx context.Context, d *HealedDataset) (readable, anyDamaged bool) {
 	defer h.rep.Activity("reading the damaged files of " + d.Dataset)()
 	byOutcome := map[string][]string{}
 	var refused error // by a restricted key, which refuses the other files too
@@ -66,7 +66,7 @@ func (h *healJob) reread(ctx context.Context, d *HealedDataset) bool {
 		case errors.Is(err, errTooLarge):
 			t.Read = tooMuch
 		case damaged:
-			t.Read = "is unreadable: " + err.Error()
+			t.Read, anyDamaged = "is unreadable: "+err.Error(), true
 		default:
 			t.Read = "was not read: " + err.Error()
 		}
@@ -76,7 +76,7 @@ func (h *healJob) reread(ctx context.Context, d *HealedDataset) bool {
 		h.rep.Log(outcome + ": " + finding.JoinFirst(byOutcome[outcome], 5))
 	}
 	delete(byOutcome, tooMuch)
-	return len(byOutcome[readsAgain]) > 0 && len(byOutcome) == 1
+	return len(byOutcome[readsAgain]) > 0 && len(byOutcome) == 1, anyDamaged
 }
 
 // newestDamaged returns the damaged files of a dataset, each in its most recent damaged version.

@@ -46,8 +46,13 @@ func (h *healJob) scrubAndCompare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.found = now
 	if now.Unlisted {
 		unsure = "ZFS does not list the remaining errors"
+	} else if h.report.Scrubbed {
+		if err := h.plan(ctx, now); err != nil { // it adds new damage
+			return err
+		}
 	}
 	remain := h.recordOutcomes(now, unsure)
 	switch {
@@ -56,6 +61,7 @@ func (h *healJob) scrubAndCompare(ctx context.Context) error {
 	case !h.report.Scrubbed:
 		return fault.Failf(prove, "%s: the streams were received; a scrub shows what they healed: %s", h.req.At, unsure)
 	case remain+now.More > 0:
+		h.logUnlisted(&now)
 		return fault.Failf("follow the hints above", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
 	}
 	return h.checkUnlisted(now)
@@ -169,6 +175,14 @@ func siblingName(e endpoint.Endpoint) string {
 		return e.String() + "/restored"
 	}
 	return e.String() + "-restored"
+}
+
+// logUnlisted reports that the last scrub found more errors than ZFS lists.
+func (h *healJob) logUnlisted(d *zfs.Damage) {
+	pool := zfs.PoolOf(h.req.At.Name)
+	if listed := d.ListedBlocks(); pool == h.req.At.Name && d.NoBlocks == "" && listed > 0 && uint64(d.Scan.Errors) > listed {
+		h.rep.Log(fmt.Sprintf("the last scrub of %s found %s, but ZFS lists only %d: metadata or an older snapshot is damaged, too", pool, english.Plural(d.Scan.Errors, "error", ""), listed))
+	}
 }
 
 // checkUnlisted returns an error if the last scrub found errors that ZFS does not list. OpenZFS

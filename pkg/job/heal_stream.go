@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,14 +50,17 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 			continue
 		}
 		err := h.sendCorrective(ctx, d, of)
+		if why := d.refusal(err); why != "" && ctx.Err() == nil {
+			d.useWhole(h.rep, why)
+			err = h.sendCorrective(ctx, d, of)
+		}
 		switch failed := (*zfs.Error)(nil); {
 		case !errors.As(err, &failed) || errors.Is(err, tcp.ErrConnectionLost):
 		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
 			h.healNewer(ctx, d, of)
 			return fault.Failf(fault.HintOf(err), "%s is damaged, and was read up to there: %w", p.good, err)
-		case failed.Op == zfs.OpReceive && (failed.Kind == zfs.PoolFault || strings.Contains(failed.Detail, "not able to reconstruct")):
-			return fault.Failf("restore the data after that block to a new dataset, then rename it: zxfer restore "+
-				zfs.CommandLine([]string{p.good.String() + "@" + d.common, siblingName(p.bad)}), "metadata is also damaged, or a block differs from the copy's: %w", err)
+		case cannotReconstruct(failed):
+			return fault.Failf(p.restoreHint("restore the data after that block", d.common), "metadata is also damaged, or a block differs from the copy's: %w", err)
 		}
 		return err
 	}
@@ -83,7 +87,7 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	send.Flags = of.Steps[0].Send.Flags // the flags with which the copy was made
 	send.Flags.Embedded = false         // refused for encrypted datasets; embedded blocks have their own checksum
 	step := plan.Step{Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.Bytes, Send: send,
-		Receive: zfs.ReceiveSpec{Target: p.bad.Name, Corrective: true, Arrival: zfs.Arrival{
+		Receive: zfs.ReceiveSpec{Target: p.bad.Name, Corrective: true, Only: out.only, Arrival: zfs.Arrival{
 			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Base: out.base, Volume: of.Type == zfs.Volume, Raw: send.Flags.Raw}}}
 	if out.Since != "" {
 		step.Kind = plan.Incremental
@@ -103,7 +107,18 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	req := &Send{Settings: p.Settings, Retries: h.req.Retries}
 	m := &mover{ends: e, req: req, rep: h.rep}
 	m.streams.Store(h.streams)
-	defer func() { h.streams = m.streams.Load() }()
+	defer func() {
+		h.streams = m.streams.Load()
+		for _, r := range m.results {
+			read := cmp.Or(r.ReadBytes, r.Bytes)
+			out.Read += read
+			if p.relayed {
+				out.Sent += read
+			} else {
+				out.Sent += r.Bytes
+			}
+		}
+	}()
 	l := newLoop(p.bad.Name, h.req.Retries, h.rep.Log)
 	l.Try = (&datasetMove{mover: m, planned: d, left: d}).try
 	l.Retryable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
@@ -120,7 +135,9 @@ func (h *healJob) healNewer(ctx context.Context, d *HealedDataset, of *plan.Data
 	sort.Search(len(rest), func(i int) bool {
 		part := *d
 		part.Since, part.base, part.Bytes = rest[i].good, rest[i].guid, 0
-		return ctx.Err() != nil || h.sendCorrective(ctx, &part, of) == nil
+		healed := ctx.Err() != nil || h.sendCorrective(ctx, &part, of) == nil
+		d.Sent, d.Read = part.Sent, part.Read
+		return healed
 	})
 }
 

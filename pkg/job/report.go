@@ -64,6 +64,8 @@ type StepResult struct {
 	Snapshot string    `json:"snapshot"` // sent snapshot, "@name"
 	Kind     plan.Kind `json:"kind"`
 	Bytes    uint64    `json:"bytes"` // stream bytes moved by this command
+	// ReadBytes is the size of the stream that the source read, if it sent only some blocks.
+	ReadBytes uint64 `json:"read_bytes,omitempty"`
 	connect.Speed
 	Resumed bool   `json:"resumed"`
 	Tries   int    `json:"tries"`

@@ -222,14 +222,21 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted data does not compress
 	}
+	receiving := options
+	if len(step.Receive.Only) > 0 {
+		receiving.Stall = transfer.MaxStall // the source may read for hours before it finds a block
+	}
 	res, err := connect.Run(ctx, m.link,
-		connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Options: options}},
-		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: options}},
+		connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}},
+		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving}},
 		count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
 		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
 		Digest: res.Received.Digest,
+	}
+	if len(step.Receive.Only) > 0 {
+		r.ReadBytes = uint64(max(0, res.Sent.Worked))
 	}
 	if err != nil {
 		err = m.explain(d, step, err)

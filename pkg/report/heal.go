@@ -2,7 +2,10 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strings"
+
+	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/job"
 	"zxfer/pkg/size"
@@ -42,13 +45,13 @@ func healText(r *job.HealReport) string {
 				fmt.Fprintf(&b, "  %s\n", hint)
 			}
 		case r.DryRun:
-			fmt.Fprintf(&b, "%s: would be healed from %s: by a new snapshot on both sides, and a stream of about %s%s; the snapshot is destroyed afterwards\n",
-				Line(d.Dataset), Line(d.Copy), size.Text(d.Bytes), since(d))
+			fmt.Fprintf(&b, "%s: would be healed from %s: by a new snapshot on both sides, and %s%s; the snapshot is destroyed afterwards\n",
+				Line(d.Dataset), Line(d.Copy), plannedStream(d), since(d))
 			if d.Note != "" {
 				fmt.Fprintf(&b, "  %s: %s\n", Line(d.Copy), Line(d.Note))
 			}
 		case d.Healed:
-			fmt.Fprintf(&b, "%s: blocks were healed from %s\n", Line(d.Dataset), Line(d.Copy))
+			fmt.Fprintf(&b, "%s: blocks were healed from %s%s\n", Line(d.Dataset), Line(d.Copy), sentAmount(d))
 		}
 	}
 	for _, t := range r.Objects {
@@ -75,6 +78,36 @@ func healText(r *job.HealReport) string {
 		b.WriteString("dry run: nothing was changed\n")
 	}
 	return b.String()
+}
+
+// plannedStream describes the stream to send.
+func plannedStream(d *job.HealedDataset) string {
+	switch {
+	case d.Blocks > 0 && d.Whole != "":
+		return fmt.Sprintf("%s out of a stream of about %s (%s)", damagedBlocks(d.Blocks), size.Text(d.Bytes), Line(d.Whole))
+	case d.Blocks > 0:
+		return fmt.Sprintf("%s, about %s, for which the copy's host reads about %s", damagedBlocks(d.Blocks), size.Text(d.SendBytes), size.Text(d.Bytes))
+	case d.Whole != "":
+		return fmt.Sprintf("a stream of about %s (%s)", size.Text(d.Bytes), Line(d.Whole))
+	}
+	return "a stream of about " + size.Text(d.Bytes)
+}
+
+// sentAmount describes the streams that were sent.
+func sentAmount(d *job.HealedDataset) string {
+	switch {
+	case d.Sent == 0:
+		return ""
+	case d.Blocks > 0:
+		return fmt.Sprintf(": sent %s for %s, read %s from the copy", size.Text(d.Sent), damagedBlocks(d.Blocks), size.Text(d.Read))
+	case d.Whole != "":
+		return fmt.Sprintf(": sent %s (%s)", size.Text(d.Sent), Line(d.Whole))
+	}
+	return ": sent " + size.Text(d.Sent)
+}
+
+func damagedBlocks(n uint64) string {
+	return english.Plural(int(min(n, math.MaxInt)), "damaged block", "")
 }
 
 // since describes an incremental send.

@@ -1,0 +1,140 @@
+package job
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// A heal sends as little as possible. If that does not suffice, it sends more, in this order: the
+// damaged blocks of an incremental stream, the damaged blocks of the full stream, the full stream.
+
+// chooseBlocks limits the stream of a dataset to its damaged blocks, if they are known.
+func (d *HealedDataset) chooseBlocks(damage *zfs.Damage) {
+	b := damage.BlocksOf(d.Dataset)
+	d.only, d.metadata, d.Blocks, d.Whole = b.Data, b.LiveMetadata, b.Data.Total(), ""
+	switch {
+	case damage.Unlisted:
+		d.Whole = "ZFS does not list the errors"
+	case damage.NoBlocks != "":
+		d.Whole = damage.NoBlocks
+	case len(d.only) == 0:
+		d.Whole = "the error log of the pool lists no damaged data of it"
+	case d.pair.relayed:
+		d.Whole = "zxfer does not run on " + d.pair.good.HostName() + ": this host selects the blocks"
+	}
+	d.SendBytes = d.Bytes
+	if d.Whole == "" && d.pair.blockSize > 0 && d.Blocks < math.MaxUint64/d.pair.blockSize {
+		d.SendBytes = min(d.Bytes, d.Blocks*d.pair.blockSize)
+	}
+}
+
+// blockSize returns the largest size of a dataset's blocks with its current properties, 0 if unknown.
+func blockSize(d *zfs.Dataset) uint64 {
+	property := "recordsize"
+	if d.Type == zfs.Volume {
+		property = "volblocksize"
+	}
+	n, _ := strconv.ParseUint(d.Get(property), 10, 64) // 0 if it is not set
+	return n
+}
+
+// widen prepares another stream after one that may not have healed everything. damaged means that a
+// file is still unreadable. It reports whether there is another stream to send.
+func (d *HealedDataset) widen(rep Reporter, damaged bool) bool {
+	switch {
+	case d.Since != "":
+		d.useFull(rep)
+	case damaged && len(d.only) > 0 && !d.metadata:
+		d.useWhole(rep, "the damaged blocks were not enough")
+	default:
+		return false
+	}
+	return true
+}
+
+// useFull replaces an incremental stream by the full one.
+func (d *HealedDataset) useFull(rep Reporter) {
+	rep.Log(d.Dataset + ": the changes since @" + d.Since + " are not enough: reading all data")
+	d.Since, d.base, d.Bytes, d.FullBytes = "", 0, d.FullBytes, 0
+}
+
+// useWhole replaces the damaged blocks by the whole stream.
+func (d *HealedDataset) useWhole(rep Reporter, why string) {
+	rep.Log(d.Dataset + ": sending the whole stream: " + why)
+	d.only, d.Blocks, d.Whole, d.SendBytes = nil, 0, why, d.Bytes
+}
+
+// refusal returns why zfs receive refused a stream of damaged blocks although it may accept the whole
+// stream, or "".
+func (d *HealedDataset) refusal(err error) string {
+	var failed *zfs.Error
+	if len(d.only) == 0 || !errors.As(err, &failed) || failed.Op != zfs.OpReceive || errors.Is(err, tcp.ErrConnectionLost) || cannotReconstruct(failed) {
+		return ""
+	}
+	if !slices.Contains([]zfs.Kind{zfs.Unknown, zfs.BadStream, zfs.Feature, zfs.NotSupported}, failed.Kind) {
+		return ""
+	}
+	return "zfs receive refused the damaged blocks: " + failed.Detail
+}
+
+// cannotReconstruct reports whether a corrective receive failed because a block cannot be healed.
+func cannotReconstruct(e *zfs.Error) bool {
+	return e.Op == zfs.OpReceive && (e.Kind == zfs.PoolFault || strings.Contains(e.Detail, "not able to reconstruct"))
+}
+
+// checkMetadata returns an error if a stream of damaged blocks healed everything except metadata.
+func (d *HealedDataset) checkMetadata() error {
+	if len(d.only) == 0 || !d.metadata {
+		return nil
+	}
+	return fault.Failf(d.pair.restoreHint("restore the dataset", d.common), "%s healed, but metadata is also damaged, which streams do not contain",
+		english.Plural(int(min(d.Blocks, math.MaxInt)), "block is", "blocks are"))
+}
+
+// restoreHint returns the command that restores the good data under a new name.
+func (p *healPair) restoreHint(what, snapshot string) string {
+	return what + " to a new dataset, then rename it: zxfer restore " +
+		zfs.CommandLine([]string{p.good.String() + "@" + snapshot, siblingName(p.bad)})
+}
+
+// nextRound prepares another stream for each dataset whose live data the scrub found damaged. It
+// reports whether there is one. The damage may be new, or the reread used cached data.
+func (h *healJob) nextRound() (any bool) {
+	for _, d := range h.report.Datasets {
+		live := slices.ContainsFunc(h.report.Objects, func(t *HealedObject) bool {
+			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
+		})
+		switch now := h.found.BlocksOf(d.Dataset); {
+		case d.Why != "" || d.Healed && !live:
+			continue
+		case !d.Healed: // the scrub found it
+		case len(d.only) == 0 && d.Since == "", len(d.only) > 0 && len(now.Data) == 0: // nothing else to send
+			continue
+		case len(d.only) > 0 && !d.only.Contains(now.Data):
+			if d.Since != "" {
+				d.useFull(h.rep)
+			}
+			h.rep.Log(d.Dataset + ": the scrub found more damaged blocks")
+			d.chooseBlocks(&h.found)
+		case d.Since != "":
+			d.useFull(h.rep)
+		default:
+			d.useWhole(h.rep, "the scrub still finds the damaged blocks")
+		}
+		any = true
+		if d.Healed {
+			d.Healed, d.Partial = false, true
+			d.pair.shared = nil // hours have passed: check both datasets again
+		}
+	}
+	return any
+}
