@@ -67,8 +67,12 @@ func (h *healJob) scrubAndCompare(ctx context.Context) error {
 	return h.checkUnlisted(now)
 }
 
-// scrubPoll is the interval at which the scrub's progress is queried.
-const scrubPoll = 500 * time.Millisecond
+// The scrub's progress is queried at intervals of a twentieth of the time so far, within these limits,
+// because each answer contains the whole error list.
+const (
+	scrubPoll    = 500 * time.Millisecond
+	maxScrubPoll = 10 * time.Second
+)
 
 // scrub scrubs the pool and waits for the end. Scrubbing only listed errors (zpool scrub -e)
 // proves nothing: OpenZFS 2.3.9 removes an error of an older snapshot from the list, although
@@ -82,6 +86,7 @@ func (h *healJob) scrub(ctx context.Context) error {
 		return err
 	}
 	defer h.rep.Activity("scrubbing " + zfs.PoolOf(h.req.At.Name))()
+	started := time.Now()
 	for logged := 0.0; ; {
 		d, err := damage(ctx, h.host, h.req.At.Name)
 		switch {
@@ -97,7 +102,7 @@ func (h *healJob) scrub(ctx context.Context) error {
 			logged = d.Scan.Percent
 			h.rep.Log(fmt.Sprintf("scrubbing: %.0f%% done", logged))
 		}
-		if !retry.Sleep(ctx, scrubPoll) {
+		if !retry.Sleep(ctx, min(max(time.Since(started)/20, scrubPoll), maxScrubPoll)) {
 			return errors.New("interrupted")
 		}
 	}
@@ -124,6 +129,9 @@ func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 			continue
 		default:
 			t.Outcome = NotHealed
+			if !known && t.Dataset != "" {
+				t.Why = "the last scrub found it: run the same command again"
+			}
 			if known {
 				t.Why = "the current data does not share its blocks, or they are metadata"
 			}
