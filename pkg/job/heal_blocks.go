@@ -96,7 +96,7 @@ func (d *HealedDataset) checkMetadata() error {
 	if len(d.only) == 0 || !d.metadata {
 		return nil
 	}
-	return fault.Failf(d.pair.restoreHint("restore the dataset", d.common), "%s healed, but metadata is also damaged, which streams do not contain",
+	return fault.Failf(d.pair.restoreHint("restore the data", d.common), "%s healed, but metadata is also damaged, which streams do not contain",
 		english.Plural(int(min(d.Blocks, math.MaxInt)), "block is", "blocks are"))
 }
 
