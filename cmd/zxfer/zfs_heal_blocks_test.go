@@ -180,6 +180,34 @@ func TestZFSHealBlocks(t *testing.T) {
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", strings.TrimPrefix(l.copies, "beta:")), "zxfer-heal")
 }
 
+// TestZFSHealVolumeIncremental damages blocks of a volume that are newer than @a, and expects that the copy's
+// host reads only the changes since @a.
+func TestZFSHealVolumeIncremental(t *testing.T) {
+	healLab(t)
+	_, dst := dataset(t)
+	s := newDamagedPool(t, "zxvolume")
+	volume := s.pool + "/volume"
+	zfsCmd(t, "create", "-V", "64M", "-o", "volblocksize=16k", volume)
+	run(t, "dd", "if=/dev/urandom", "of="+volumeNode(t, volume), "bs=1M", "count=32", "conv=fsync", "status=none")
+	zfsCmd(t, "snapshot", volume+"@a")
+	run(t, "dd", "if=/dev/urandom", "of="+volumeNode(t, volume), "bs=1M", "count=1", "seek=40", "conv=fsync", "status=none")
+	zfsCmd(t, "snapshot", volume+"@b")
+	zfsCmd(t, "snapshot", volume+"@c")
+	mustZxfer(t, "send", volume, "beta:"+dst)
+	good := volumeDigest(t, volume+"@c")
+	s.mark(t, volume, 1, "L0", 32*64+3)
+	s.damage(t)
+	r := healReport(t, mustZxfer(t, "heal", "--json", volume, "beta:"+dst))
+	require.Len(t, r.Datasets, 1)
+	d := r.Datasets[0]
+	t.Logf("sent %d bytes, read %d bytes", d.Sent, d.Read)
+	require.Equal(t, "a", d.Since)
+	require.EqualValues(t, 1, d.Blocks)
+	require.Less(t, d.Read, uint64(4<<20))
+	require.Equal(t, good, volumeDigest(t, volume+"@c"))
+	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
+}
+
 // TestZFSHealForgedBlocks receives forged streams of damaged blocks. They change neither healthy nor
 // damaged blocks, and the true stream then heals the block.
 func TestZFSHealForgedBlocks(t *testing.T) {
@@ -229,8 +257,18 @@ func TestZFSHealForgedBlocks(t *testing.T) {
 		}
 		return s
 	}
+	// A refused block leaves its checksum in the kernel's copy of the block pointer (2.3.9), which then
+	// refuses the true block and accepts the forged one. A heal takes a new snapshot for each try.
+	forget := func() {
+		t.Helper()
+		run(t, "zpool", "export", s.pool)
+		run(t, "zpool", "import", "-d", s.dir, s.pool)
+		_, err = tools.Damage(t.Context(), s.pool)
+		require.NoError(t, err)
+	}
 	require.ErrorContains(t, receive(filtered(all).Bytes(), damaged), "not requested")
 	require.Error(t, receive(forge(filtered(damaged)).Bytes(), damaged), "the checksum of the damaged block")
+	forget()
 	b := filtered(damaged).Bytes()
 	b[len(b)-1] ^= 1
 	require.Error(t, receive(b, damaged), "the checksum of the stream")
@@ -238,15 +276,7 @@ func TestZFSHealForgedBlocks(t *testing.T) {
 	// The other forged blocks are healthy on the target. The kernel refuses the damaged one.
 	require.Error(t, receive(forge(filtered(all)).Bytes(), all))
 	require.NoError(t, receive(forge(filtered(zfs.Blocks{{Object: object, First: 0, Count: 3}})).Bytes(), all))
-	forget := func() {
-		run(t, "zpool", "export", s.pool)
-		run(t, "zpool", "import", "-d", s.dir, s.pool)
-	}
-	// A refused block leaves its checksum in the kernel's copy of the block pointer (2.3.9), so that
-	// the true block is refused, too. A heal takes a new snapshot for each try.
 	forget()
-	_, err = tools.Damage(t.Context(), s.pool)
-	require.NoError(t, err)
 	require.NoError(t, receive(filtered(damaged).Bytes(), damaged))
 	forget()
 	require.Equal(t, good, fileDigest(t, one))

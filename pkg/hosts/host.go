@@ -81,6 +81,8 @@ type Result struct {
 	Device *device.Account `json:"device,omitempty"`
 	// Files is nil unless files were copied.
 	Files *files.Account `json:"files,omitempty"`
+	// Blocks is the number of blocks in a stream that was limited to some.
+	Blocks uint64 `json:"blocks,omitempty"`
 }
 
 // ContentQuery requests the digest of a stream. Its flags are those of the send.

@@ -128,6 +128,9 @@ func (l *Local) send(ctx context.Context, from From, link *tcp.Link, progress fu
 	defer src.Close()
 	res.Result, err = transfer.Send(ctx, src, link, OptionsOf(from), progress)
 	res.addFiles(src, nil)
+	if err == nil {
+		res.Blocks = BlocksOf(src)
+	}
 	return res, CauseOf(src, err)
 }
 
@@ -158,6 +161,9 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 	}
 	res.Result, err = transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
 	res.addFiles(src, sink)
+	if err == nil {
+		res.Blocks = BlocksOf(src)
+	}
 	return res, CauseOf(src, err)
 }
 
@@ -223,6 +229,15 @@ var _ transfer.WorkingSource = (*blockStream)(nil)
 func (s *blockStream) Read(b []byte) (int, error) { return s.filter.Read(b) }
 
 func (s *blockStream) Worked() int64 { return s.filter.Worked() }
+
+// BlocksOf returns the number of blocks that a stream of SelectBlocks had, 0 for other sources. Call it
+// after a successful transfer.
+func BlocksOf(src transfer.Source) uint64 {
+	if s, ok := src.(*blockStream); ok {
+		return s.filter.Blocks()
+	}
+	return 0
+}
 
 // addFiles adds the file counts of the ends in this process.
 func (r *Result) addFiles(src transfer.Source, sink transfer.Sink) {

@@ -214,10 +214,15 @@ func checkBlocks(dataset string, d *zfs.Damage) error {
 		if _, err := zfs.ParseDataset(b.Dataset); err != nil {
 			return err
 		}
+		for _, s := range b.Snapshots {
+			if err := zfs.CheckComponent(s); err != nil {
+				return err
+			}
+		}
 		last = b.Dataset
-		ranges += len(b.Data)
+		ranges += len(b.Data) + len(b.Snapshots)
 	}
-	if ranges > zfs.MaxBlockRanges || len(d.Blocks) > zfs.MaxBlockRanges {
+	if ranges > 2*zfs.MaxBlockRanges || len(d.Blocks) > zfs.MaxBlockRanges {
 		return fmt.Errorf("the damage report of %s is too long", dataset)
 	}
 	return nil

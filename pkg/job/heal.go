@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,7 +72,10 @@ type HealedDataset struct {
 	Read      uint64 `json:"read_bytes,omitempty"`
 	base      uint64 // GUID of Since
 	only      zfs.Blocks
-	metadata  bool // metadata of the live data is also damaged
+	complete  bool // the last stream had all blocks of only
+	// cleanupErr is the reason why the last heal snapshot may remain.
+	cleanupErr error
+	metadata   bool // metadata of the live data is also damaged
 	// common is the most recent common snapshot, by its name on the copy.
 	common string
 	pair   *healPair
@@ -106,7 +110,7 @@ type healJob struct {
 	locks      map[string]func() // unlock functions by job
 	streams    int64             // number of started streams
 	found      zfs.Damage        // the most recent list
-	cleanupErr error             // why a heal snapshot may remain
+	cleanupErr error             // why the snapshot of an earlier heal may remain
 }
 
 // RunHeal runs `zxfer heal`: it lists the damage, heals each dataset with a heal snapshot, scrubs
@@ -162,8 +166,8 @@ func (h *healJob) run(ctx context.Context) error {
 			return err
 		}
 		h.unlock()
-		if h.cleanupErr != nil {
-			h.rep.Log(h.cleanupErr.Error())
+		if err := h.leftovers(); err != nil {
+			h.rep.Log(err.Error())
 		}
 		if round > 1 && h.streams == streams { // the last scrub is still valid
 			for _, t := range h.report.Objects {
@@ -171,13 +175,22 @@ func (h *healJob) run(ctx context.Context) error {
 					h.explain(t)
 				}
 			}
-			return cmp.Or(err, h.cleanupErr)
+			return cmp.Or(err, h.leftovers())
 		}
 		err = h.scrubAndCompare(ctx)
 		if !h.report.Scrubbed || ctx.Err() != nil || round == maxRounds || !h.nextRound() {
-			return cmp.Or(err, h.cleanupErr)
+			return cmp.Or(err, h.leftovers())
 		}
 	}
+}
+
+// leftovers returns the errors due to which heal snapshots may remain.
+func (h *healJob) leftovers() error {
+	err := h.cleanupErr
+	for _, d := range h.report.Datasets {
+		err = errors.Join(err, d.cleanupErr)
+	}
+	return err
 }
 
 // maxRounds limits the scrubs of one heal. On a failing disk, each finds new damage.
@@ -198,14 +211,14 @@ func (h *healJob) healAll(ctx context.Context) error {
 			err = h.checkPair(ctx, d)
 		}
 		if err == nil {
-			err = h.healSnapshot(ctx, d)
+			err = h.heal(ctx, d)
 		}
 		for err == nil {
 			readable, damaged := h.reread(ctx, d)
-			if readable || ctx.Err() != nil || !d.widen(h.rep, damaged) {
+			if readable || d.complete && !damaged || ctx.Err() != nil || !d.widen(h.rep, damaged) {
 				break
 			}
-			err = h.healSnapshot(ctx, d)
+			err = h.heal(ctx, d)
 		}
 		if err == nil {
 			err = d.checkMetadata()

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -34,10 +35,82 @@ func blockWorld(t *testing.T, numbers ...uint64) (w *world, head string) {
 	return w, head
 }
 
-// onlyFull makes the file of an incrementalWorld too large for a search of the snapshots.
-func onlyFull(t *testing.T, head string) {
+// onlyFull makes the file of an incrementalWorld too large for a search of the snapshots, and the oldest
+// snapshot damaged.
+func onlyFull(t *testing.T, w *world, head string) {
 	t.Helper()
 	require.NoError(t, os.Truncate(filepath.Join(head, "d", "f"), 64<<20))
+	w.host.Damaged.Blocks[0].Snapshots = []string{"0"}
+}
+
+// TestHealChoosesBaseByErrorLog expects the incremental source of damage without a path to be the
+// snapshot before the listed ones. If the log omits a damaged snapshot, the full stream follows without
+// a scrub.
+func TestHealChoosesBaseByErrorLog(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		block     uint64 // 33 is newer than @0, 34 newer than @1
+		snapshots []string
+		since     string
+		streams   int
+	}{
+		"in the last snapshot":   {34, []string{"2"}, "1", 1},
+		"in the last two":        {33, []string{"1", "2"}, "0", 1},
+		"in all":                 {2, []string{"0", "1", "2"}, "", 1},
+		"no snapshot is listed":  {34, nil, "1", 1},
+		"a snapshot is omitted":  {33, nil, "1", 2},
+		"all but one is omitted": {2, []string{"2"}, "1", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := blockWorld(t, tt.block)
+			w.host.Damaged.Objects = []zfs.DamagedObject{{Dataset: "src/a", Object: "0x1", Shown: "src/a:<0x1>"}}
+			w.host.Damaged.Blocks[0].Snapshots = tt.snapshots
+			streams, scrubs := 0, 0
+			w.host.Heals = func(zfs.DamagedObject, uint64) bool { streams++; return streams == tt.streams }
+			w.before = func(op string) error { scrubs += map[bool]int{true: 1}[op == "scrub src"]; return nil }
+			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
+			require.NoError(t, err)
+			require.Equal(t, tt.since, r.Datasets[0].Since)
+			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+			require.NoError(t, err)
+			require.Equal(t, tt.streams, streams)
+			require.Equal(t, 1, scrubs)
+			require.EqualValues(t, 1, r.Datasets[0].Blocks)
+			if tt.streams == 1 && tt.since != "" {
+				require.Less(t, r.Datasets[0].Read, uint64(1<<20))
+			}
+		})
+	}
+}
+
+// TestHealRetriesWithNewSnapshot interrupts corrective receives, and expects a new heal snapshot for each
+// try: the kernel may accept forged data in a second try.
+func TestHealRetriesWithNewSnapshot(t *testing.T) {
+	t.Parallel()
+	w, head := blockWorld(t, 2)
+	onlyFull(t, w, head)
+	received := 0
+	w.before = func(op string) error {
+		if strings.HasPrefix(op, "receive src/a@") {
+			if received++; received < 3 {
+				return tcp.ErrConnectionLost
+			}
+		}
+		return nil
+	}
+	_, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.Retries = 5 }), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, 3, received)
+	taken := 0
+	for _, c := range w.changes {
+		if strings.HasPrefix(c, "snapshot src/a@"+zfs.HealPrefix) {
+			taken++
+		}
+	}
+	require.Equal(t, 3, taken, w.changes)
+	require.Len(t, w.host.Versions("src/a"), 3)
+	require.Len(t, w.host.Versions("dst/a"), 3)
 }
 
 // TestHealSendsDamagedBlocks expects that a heal sends only the damaged blocks, and that plan and
@@ -45,7 +118,7 @@ func onlyFull(t *testing.T, head string) {
 func TestHealSendsDamagedBlocks(t *testing.T) {
 	t.Parallel()
 	w, head := blockWorld(t, 2, 7)
-	onlyFull(t, head)
+	onlyFull(t, w, head)
 	w.host.Set("src/a", "recordsize", "131072")
 	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
 	require.NoError(t, err)
@@ -71,7 +144,7 @@ func TestHealReportsWhyWhole(t *testing.T) {
 		"the error log of the pool lists no damaged data of it": func(d *zfs.Damage) { d.Blocks[0].Data, d.Blocks[0].Metadata = nil, 1 },
 	} {
 		w, head := blockWorld(t, 2)
-		onlyFull(t, head)
+		onlyFull(t, w, head)
 		change(&w.host.Damaged)
 		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 		require.NoError(t, err, why)
@@ -111,7 +184,7 @@ func TestHealFallsBack(t *testing.T) {
 			t.Parallel()
 			w, head := blockWorld(t, 2)
 			if tt.full {
-				onlyFull(t, head)
+				onlyFull(t, w, head)
 			}
 			sent, received, scrubs := 0, 0, 0
 			w.host.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return tt.heals == nil || tt.heals(sent) }
@@ -123,6 +196,7 @@ func TestHealFallsBack(t *testing.T) {
 				case op == "scrub src":
 					if scrubs++; tt.more {
 						w.host.Damaged.Blocks = blocksOf(2, 9)
+						w.host.Damaged.Blocks[0].Snapshots = []string{"0"}
 					}
 				}
 				return nil
@@ -190,7 +264,7 @@ func TestHealNewDamage(t *testing.T) {
 func TestHealMetadataRemains(t *testing.T) {
 	t.Parallel()
 	w, head := blockWorld(t, 2)
-	onlyFull(t, head)
+	onlyFull(t, w, head)
 	w.host.Damaged.Blocks[0].Metadata, w.host.Damaged.Blocks[0].LiveMetadata = 1, true
 	sent := 0
 	w.host.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return false }

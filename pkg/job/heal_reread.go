@@ -107,7 +107,8 @@ func (h *healJob) newestDamaged(d *HealedDataset) (all []*HealedObject) {
 // files are intact. An incremental stream from it contains all damaged blocks. The error list
 // does not show this: right after a scrub it omits snapshots that share blocks with the live data
 // (2.3.9). The choice may be wrong, because files may have been renamed, but the reread detects
-// that. It reads at most a tenth of the stream size or 16 MiB, also in a dry run.
+// that. It reads at most a tenth of the stream size or 16 MiB, also in a dry run. If that is not enough,
+// or the damage has no paths, the error log decides.
 func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 	defer h.rep.Activity("searching the snapshots of " + d.Dataset + " for the damaged files")()
 	var paths []string
@@ -117,13 +118,13 @@ func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 		switch {
 		case t.Dataset != d.Dataset || slices.Contains(paths, t.Path) && t.Snapshot == "":
 		case t.Path == "" || h.report.More > 0 || len(paths) == maxReadFiles:
-			return nil
+			return h.useListedBase(ctx, d)
 		case t.Snapshot != "":
 			listed = append(listed, t.Snapshot)
 		default:
 			of, err := h.digest(ctx, files.Query{Snapshot: d.Dataset, Path: t.Path, Sample: math.SmallestNonzeroFloat64})
 			if err != nil || of.Failed > 0 || of.Files != 1 {
-				return ctx.Err()
+				return h.useListedBase(ctx, d)
 			}
 			cost += of.Size
 			paths = append(paths, t.Path)
@@ -132,7 +133,7 @@ func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 	older := d.pair.shared[:len(d.pair.shared)-1]
 	left := min(max(d.Bytes/10, 16<<20), maxReadBytes)
 	if len(paths) == 0 || cost*uint64(bits.Len(uint(len(older)))) > left {
-		return nil
+		return h.useListedBase(ctx, d)
 	}
 	n := sort.Search(len(older), func(i int) bool {
 		in := older[i].bad
@@ -141,13 +142,33 @@ func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 			return err != nil && !strings.Contains(err.Error(), syscall.ENOENT.Error())
 		})
 	})
-	if n == 0 || ctx.Err() != nil {
+	return h.useBase(ctx, d, n-1)
+}
+
+// useListedBase chooses the incremental source by the error log: the most recent common snapshot before
+// all damaged ones. If the log omits a snapshot, the stream lacks blocks, and the full one follows.
+func (h *healJob) useListedBase(ctx context.Context, d *HealedDataset) error {
+	damage := h.found.BlocksOf(d.Dataset)
+	if len(damage.Data) == 0 {
+		return nil
+	}
+	older := d.pair.shared[:len(d.pair.shared)-1]
+	n := slices.IndexFunc(older, func(s commonSnapshot) bool { return slices.Contains(damage.Snapshots, s.bad) })
+	if n < 0 {
+		n = len(older)
+	}
+	return h.useBase(ctx, d, n-1)
+}
+
+// useBase makes common snapshot n the incremental source if that halves the stream, none if n is -1.
+func (h *healJob) useBase(ctx context.Context, d *HealedDataset, n int) error {
+	if n < 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	p := d.pair
-	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
+	p, base := d.pair, d.pair.shared[n]
+	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream(base.good, d.common)})
 	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
-		d.FullBytes, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
+		d.FullBytes, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], base.good, base.guid
 	}
 	return ctx.Err()
 }

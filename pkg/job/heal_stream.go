@@ -14,10 +14,61 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
+
+// heal heals a dataset through heal snapshots. If the damaged blocks are refused, it sends the whole
+// stream.
+func (h *healJob) heal(ctx context.Context, d *HealedDataset) error {
+	err := h.retrySnapshot(ctx, d)
+	if why := d.refusal(err); why != "" && ctx.Err() == nil {
+		d.useWhole(h.rep, why)
+		err = h.retrySnapshot(ctx, d)
+	}
+	if err == nil && d.Since != "" && len(d.only) > 0 && !d.complete {
+		d.useFull(h.rep)
+		err = h.retrySnapshot(ctx, d)
+	}
+	switch failed := (*zfs.Error)(nil); {
+	case !errors.As(err, new(*streamError)) || !errors.As(err, &failed) || errors.Is(err, tcp.ErrConnectionLost):
+	case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
+		h.healNewer(ctx, d)
+		return fault.Failf(fault.HintOf(err), "%s is damaged, and was read up to there: %w", d.pair.good, err)
+	case cannotReconstruct(failed):
+		return fault.Failf(d.pair.restoreHint("restore the data after that block", d.common), "metadata is also damaged, or a block differs from the copy's: %w", err)
+	}
+	return err
+}
+
+// retrySnapshot repeats an interrupted healSnapshot. Each try has its own snapshot: after the kernel
+// refused a block, its copy of the block pointer has the checksum of the refused data, and would accept
+// that in a second try (2.3.9).
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (do_corrective_recv)
+func (h *healJob) retrySnapshot(ctx context.Context, d *HealedDataset) error {
+	l := newLoop(d.pair.bad.Name, h.req.Retries, h.rep.Log)
+	named := l.Fail
+	l.Fail = func(err error, end retry.End) error {
+		if end == retry.NotRetryable && !errors.As(err, new(*streamError)) {
+			return err
+		}
+		return named(err, end)
+	}
+	l.Try = func(ctx context.Context, _ int) error { return h.healSnapshot(ctx, d) }
+	l.Retryable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
+		return fault.ClassOf(err) != fault.Interrupted && (errors.Is(err, tcp.ErrConnectionLost) || errors.Is(err, hosts.ErrLost) ||
+			errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy}))
+	}
+	return l.Run(ctx)
+}
+
+// streamError is an error of a corrective stream, not of the snapshot before it.
+type streamError struct{ error }
+
+func (e *streamError) Unwrap() error { return e.error }
 
 // healSnapshot heals a dataset with a heal snapshot (see zfs.HealPrefix). It takes the snapshot
 // on the source, sends it to the copy, and sends it from the good dataset into zfs receive -c on
@@ -32,7 +83,7 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 	defer func() {
 		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		h.cleanupErr = errors.Join(h.cleanupErr, h.destroyHealSnapshots(over, p))
+		d.cleanupErr = h.destroyHealSnapshots(over, p)
 	}()
 	name := zfs.HealPrefix + h.req.SnapshotSuffix
 	sent, err := RunSend(ctx, Send{
@@ -49,20 +100,10 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 		if len(of.Steps) == 0 {
 			continue
 		}
-		err := h.sendCorrective(ctx, d, of)
-		if why := d.refusal(err); why != "" && ctx.Err() == nil {
-			d.useWhole(h.rep, why)
-			err = h.sendCorrective(ctx, d, of)
+		if err := h.sendCorrective(ctx, d, of); err != nil {
+			return &streamError{err}
 		}
-		switch failed := (*zfs.Error)(nil); {
-		case !errors.As(err, &failed) || errors.Is(err, tcp.ErrConnectionLost):
-		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
-			h.healNewer(ctx, d, of)
-			return fault.Failf(fault.HintOf(err), "%s is damaged, and was read up to there: %w", p.good, err)
-		case cannotReconstruct(failed):
-			return fault.Failf(p.restoreHint("restore the data after that block", d.common), "metadata is also damaged, or a block differs from the copy's: %w", err)
-		}
-		return err
+		return nil
 	}
 	return fmt.Errorf("%s: @%s was not received", target, name)
 }
@@ -109,7 +150,9 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	m.streams.Store(h.streams)
 	defer func() {
 		h.streams = m.streams.Load()
+		out.complete = false
 		for _, r := range m.results {
+			out.complete = len(out.only) > 0 && r.Error == "" && r.Blocks >= out.only.Total()
 			read := cmp.Or(r.ReadBytes, r.Bytes)
 			out.Read += read
 			if p.relayed {
@@ -119,24 +162,19 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 			}
 		}
 	}()
-	l := newLoop(p.bad.Name, h.req.Retries, h.rep.Log)
-	l.Try = (&datasetMove{mover: m, planned: d, left: d}).try
-	l.Retryable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
-		return errors.Is(err, tcp.ErrConnectionLost) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
-	}
-	return l.Run(ctx)
+	return (&datasetMove{mover: m, planned: d, left: d}).try(ctx, 0)
 }
 
 // healNewer heals the data after the block that the good dataset cannot read, with the longest
 // incremental stream that works.
-func (h *healJob) healNewer(ctx context.Context, d *HealedDataset, of *plan.Dataset) {
+func (h *healJob) healNewer(ctx context.Context, d *HealedDataset) {
 	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.Since }) + 1
 	rest := d.pair.shared[after:]
 	sort.Search(len(rest), func(i int) bool {
 		part := *d
 		part.Since, part.base, part.Bytes = rest[i].good, rest[i].guid, 0
-		healed := ctx.Err() != nil || h.sendCorrective(ctx, &part, of) == nil
-		d.Sent, d.Read = part.Sent, part.Read
+		healed := ctx.Err() != nil || h.retrySnapshot(ctx, &part) == nil
+		d.Sent, d.Read, d.cleanupErr = part.Sent, part.Read, part.cleanupErr
 		return healed
 	})
 }

@@ -66,6 +66,7 @@ type StepResult struct {
 	Bytes    uint64    `json:"bytes"` // stream bytes moved by this command
 	// ReadBytes is the size of the stream that the source read, if it sent only some blocks.
 	ReadBytes uint64 `json:"read_bytes,omitempty"`
+	Blocks    uint64 `json:"blocks,omitempty"` // their number
 	connect.Speed
 	Resumed bool   `json:"resumed"`
 	Tries   int    `json:"tries"`

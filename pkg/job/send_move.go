@@ -236,7 +236,7 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 		Digest: res.Received.Digest,
 	}
 	if len(step.Receive.Only) > 0 {
-		r.ReadBytes = uint64(max(0, res.Sent.Worked))
+		r.ReadBytes, r.Blocks = uint64(max(0, res.Sent.Worked)), res.Sent.Blocks
 	}
 	if err != nil {
 		err = m.explain(d, step, err)

@@ -38,6 +38,7 @@ type position struct {
 	object  uint64 // of the last OBJECT record
 	written uint64 // object of the last WRITE record
 	end     uint64 // offset of the first byte after it, 0 if there is none
+	blocks  uint64 // number of WRITE records
 }
 
 // NewBlockFilter returns a filter of the stream src that passes the blocks of only.
@@ -50,6 +51,9 @@ func NewBlockFilter(src io.Reader, only Blocks) *BlockFilter {
 
 // Worked returns the number of bytes read from the source. It may be called at any time.
 func (f *BlockFilter) Worked() int64 { return f.source.n.Load() }
+
+// Blocks returns the number of blocks in the new stream. It is valid after Read returned an error.
+func (f *BlockFilter) Blocks() uint64 { return f.out.blocks }
 
 // Read returns the filtered stream. The errors of the source are returned unchanged.
 func (f *BlockFilter) Read(b []byte) (int, error) {
@@ -143,6 +147,7 @@ func (f *BlockFilter) hold(r *Record) {
 		f.out.object = r.Object()
 	case RecordWrite:
 		f.out.written, f.out.end = r.Object(), r.Offset()+r.Length()
+		f.out.blocks++
 	}
 	if r.Type == RecordEnd {
 		f.out.sum.put(r.order, f.held[endSum:])

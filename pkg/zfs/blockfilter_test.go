@@ -85,6 +85,7 @@ func TestBlockFilter(t *testing.T) {
 			require.NoError(t, err, name)
 			require.True(t, bytes.Equal(want, got), "%s: %d of %d blocks", name, len(only), len(all))
 			require.EqualValues(t, len(b), f.Worked())
+			require.EqualValues(t, len(only), f.Blocks())
 			for _, size := range []int{1, 311, 4096} {
 				n, err := zfs.Pass(t, corrective(t, b, only), got, size)
 				require.NoError(t, err, name)
@@ -259,7 +260,7 @@ func TestCollectBlocks(t *testing.T) {
 	got, err := zfs.CollectBlocks(log, func(objset uint64) string { return names[objset] })
 	require.NoError(t, err)
 	require.Equal(t, []zfs.DamagedBlocks{
-		{Dataset: "tank/a", Data: zfs.Blocks{{1, 0, 1}, {2, 6, 3}, {2, 10, 1}}, Metadata: 2, LiveMetadata: true},
+		{Dataset: "tank/a", Data: zfs.Blocks{{1, 0, 1}, {2, 6, 3}, {2, 10, 1}}, Snapshots: []string{"1"}, Metadata: 2, LiveMetadata: true},
 		{Dataset: "tank/b", Data: zfs.Blocks{{3, 0, 1}}, Metadata: 1, LiveMetadata: true},
 		{Dataset: "tank/c", Metadata: 1},
 		{Dataset: "tank/d", Metadata: 2, LiveMetadata: true},

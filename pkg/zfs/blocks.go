@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -133,6 +134,8 @@ type DamagedBlocks struct {
 	// Data are the damaged blocks that a send stream may contain, also of snapshots: a pool
 	// without the feature head_errlog names only a block's oldest snapshot.
 	Data Blocks `json:"data,omitempty"`
+	// Snapshots are the snapshots with damaged data, in order of names.
+	Snapshots []string `json:"snapshots,omitempty"`
 	// Metadata counts damaged metadata, which no stream contains. LiveMetadata reports that some of
 	// it belongs to the live data. OpenZFS 2.2 and later do not list damaged attributes of objects.
 	Metadata     uint64 `json:"metadata,omitempty"`
@@ -145,7 +148,8 @@ func CollectBlocks(log []ErrorEntry, nameOf func(objset uint64) string) ([]Damag
 	slices.SortFunc(log, func(a, b ErrorEntry) int {
 		return cmp.Or(cmp.Compare(a.Objset, b.Objset), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Block, b.Block))
 	})
-	data, metadata, live := map[string][]ErrorEntry{}, map[string]map[ErrorEntry]bool{}, map[string]bool{}
+	data, snapshots := map[string][]ErrorEntry{}, map[string]map[string]bool{}
+	metadata, live := map[string]map[ErrorEntry]bool{}, map[string]bool{}
 	name := ""
 	for i, e := range log {
 		if i == 0 || e.Objset != log[i-1].Objset {
@@ -157,6 +161,12 @@ func CollectBlocks(log []ErrorEntry, nameOf func(objset uint64) string) ([]Damag
 		}
 		if e.isData() {
 			data[dataset] = append(data[dataset], e)
+			if snapshots[dataset] == nil {
+				snapshots[dataset] = map[string]bool{}
+			}
+			if snapshot != "" {
+				snapshots[dataset][snapshot] = true
+			}
 			continue
 		}
 		if metadata[dataset] == nil {
@@ -169,10 +179,14 @@ func CollectBlocks(log []ErrorEntry, nameOf func(objset uint64) string) ([]Damag
 	var all []DamagedBlocks
 	ranges := 0
 	for dataset, entries := range data {
-		d := DamagedBlocks{Dataset: dataset, Data: merge(entries), Metadata: uint64(len(metadata[dataset])), LiveMetadata: live[dataset]}
+		d := DamagedBlocks{Dataset: dataset, Data: merge(entries), Metadata: uint64(len(metadata[dataset])), LiveMetadata: live[dataset],
+			Snapshots: slices.Sorted(maps.Keys(snapshots[dataset]))}
 		delete(metadata, dataset)
 		if ranges += len(d.Data); ranges > MaxBlockRanges {
 			return nil, fmt.Errorf("the error log has more than %d ranges of blocks", MaxBlockRanges)
+		}
+		if len(d.Snapshots) > MaxBlockRanges {
+			d.Snapshots = nil // it only narrows the stream
 		}
 		all = append(all, d)
 	}

@@ -293,7 +293,11 @@ func (c agentlessCarrier) run(ctx context.Context, m *session) error {
 			}
 			defer src.Close()
 			res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
-			m.account(hosts.Result{Result: res})
+			all := hosts.Result{Result: res}
+			if err == nil {
+				all.Blocks = hosts.BlocksOf(src)
+			}
+			m.account(all)
 			if _, ok := m.from.What.(hosts.Noise); ok {
 				m.setPace(res.Busy())
 			}
