@@ -14,10 +14,11 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
 	"zxfer/pkg/transport"
+	"zxfer/pkg/zfs"
 )
 
 // healOptions holds the flags of heal.
@@ -25,13 +26,14 @@ type healOptions struct {
 	output
 	req     job.Heal
 	config  replicateOptions
-	lockErr error // why the jobs cannot be locked
+	job     string // heal all datasets of this job; "" = as the arguments say
+	lockErr error  // why the jobs cannot be locked
 }
 
 func newHeal(a *app) *cobra.Command {
 	o := &healOptions{}
 	cmd := &cobra.Command{
-		Use:   "heal [FLAGS] POOL|DATASET [COPY]",
+		Use:   "heal [FLAGS] (POOL|DATASET [COPY] | --job JOB)",
 		Short: "Repair damaged blocks with data from a copy",
 		Long: `Repair damaged blocks of files and volumes with data from a copy. zxfer reads
 the pool's error list, sends the damaged blocks of a good snapshot (zfs receive
@@ -44,15 +46,23 @@ that only older snapshots contain.`,
   zxfer heal tank
       repair with the copies that the job file names
   zxfer heal backup1:vault/home tank/home
-      repair a copy with data from its source`,
+      repair a copy with data from its source
+  zxfer heal --job home
+      repair the source and all copies of a job, each from the others`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 || len(args) == 2 {
-				return nil
+			switch {
+			case o.job != "" && len(args) > 0:
+				return fault.Usagef("omit it", "heal takes no arguments with --job: %q", args[0])
+			case o.job == "" && len(args) != 1 && len(args) != 2:
+				return fault.Usagef(helpOf(cmd), "heal requires POOL or DATASET, and COPY if the job file names no copy, or --job JOB")
 			}
-			return fault.Usagef(helpOf(cmd), "heal requires POOL or DATASET, and COPY if the job file names no copy")
+			return nil
 		},
 		ValidArgsFunction: completeEnds(argKind{datasets: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkJob(cmd.Flags()); err != nil {
+				return err
+			}
 			if err := o.request(a, args, cmd.Flags().Changed("config")); err != nil {
 				return err
 			}
@@ -61,10 +71,12 @@ that only older snapshots contain.`,
 	}
 	o.req.Retries = transport.Retries
 	flagGroup(cmd, "Jobs", func(f *pflag.FlagSet) {
+		f.StringVar(&o.job, "job", "", "repair the source and the copies of `JOB`, each from the others")
 		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, configHelp)
 		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, stateDirHelp)
 		f.StringVar(&o.config.host, "host", "", hostHelp)
 	})
+	_ = cmd.RegisterFlagCompletionFunc("job", o.config.completeJobs) // the flag exists
 	transportGroup(cmd, &o.req.Settings, transport.Send)
 	flagGroup(cmd, "Run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, dryRunHelp)
@@ -73,6 +85,18 @@ that only older snapshots contain.`,
 		o.define(f, "")
 	})
 	return cmd
+}
+
+// checkJob refuses flags that have no effect with --job.
+func (o *healOptions) checkJob(flags *pflag.FlagSet) error {
+	if o.job == "" {
+		return nil
+	}
+	var names []string
+	for _, t := range transport.Options(transport.Send) {
+		names = append(names, t.ID)
+	}
+	return refuseIneffective(flags, "with --job: the job file has the options of the connection", names...)
 }
 
 // request fills in the job's request.
@@ -89,7 +113,9 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 		}
 		ends[i] = e
 	}
-	o.req.At = ends[0]
+	if o.job == "" {
+		o.req.At = ends[0]
+	}
 	if o.req.Wire == transport.NC {
 		return fault.Usagef("choose another --wire", "--wire nc cannot heal: it runs no zxfer on the remote host")
 	}
@@ -105,7 +131,7 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	if o.config.host != "" {
 		o.req.Flags = append(o.req.Flags, "--host", o.config.host)
 	}
-	if _, err := os.Stat(o.config.file); !named && errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(o.config.file); o.job == "" && !named && errors.Is(err, os.ErrNotExist) {
 		return nil // no job is known
 	}
 	f, err := o.config.load()
@@ -127,28 +153,33 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 		}
 		return func() { unlock(); _ = r.Close() }, nil
 	}
-	o.req.Copies, err = copiesOf(f)
-	return err
+	if o.req.Copies, err = copiesOf(f); err != nil || o.job == "" {
+		return err
+	}
+	return o.chooseJob()
+}
+
+// chooseJob restricts the request to the datasets and copies of a job.
+func (o *healOptions) chooseJob() error {
+	_, jobs, err := o.config.jobs([]string{o.job})
+	if err != nil {
+		return err
+	}
+	if len(jobs[0].Targets) == 0 {
+		return fault.Usagef("to use another copy: zxfer heal "+zfs.CommandLine([]string{jobs[0].Source})+" HOST:COPY", "job %q has no target, so it has no copy", o.job)
+	}
+	o.req.Job = o.job
+	return nil
 }
 
 // copiesOf returns all pairs of source and copy in a job file.
 func copiesOf(f *replicate.File) (all []job.Copy, err error) {
 	for i := range f.Jobs {
-		j := &f.Jobs[i]
-		source, err := endpoint.Parse(j.Source)
+		copies, err := runner.CopiesOf(&f.Jobs[i])
 		if err != nil {
 			return nil, err
 		}
-		for n := range j.Targets {
-			target, err := endpoint.Parse(j.Targets[n].To)
-			if err != nil {
-				return nil, err
-			}
-			if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
-				return nil, err
-			}
-			all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Settings: j.TransferTo(&j.Targets[n]).Settings})
-		}
+		all = append(all, copies...)
 	}
 	return all, nil
 }
@@ -160,6 +191,10 @@ func (o *healOptions) run(ctx context.Context, a *app) error {
 	}
 	if o.lockErr != nil {
 		j.log("jobs of " + o.config.file + " may run at the same time:  " + o.lockErr.Error())
+	}
+	if o.job != "" {
+		r, err := job.RunHealJob(ctx, o.req, j.at, j.rep)
+		return j.finish(ctx, r, err, jobEnd{text: report.HealJobResult(r)})
 	}
 	r, err := job.RunHeal(ctx, o.req, j.at, j.rep)
 	return j.finish(ctx, r, err, jobEnd{shell: o.req.RSH, text: report.HealResult(r)})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -22,6 +21,7 @@ type Heal struct {
 	At      endpoint.Endpoint  // damaged pool or dataset
 	Copy    *endpoint.Endpoint // good copy of At, descendants included; nil = use Copies
 	Copies  []Copy             // the copies that jobs keep
+	Job     string             // heal only datasets of this job, from its own copies; "" = any
 	Flags   []string           // flags of the command line, for hints
 	DryRun  bool
 	NoScrub bool
@@ -79,6 +79,7 @@ type HealedDataset struct {
 	// common is the most recent common snapshot, by its name on the copy.
 	common string
 	pair   *healPair
+	err    error // that Why describes, if the plan excludes the dataset
 }
 
 // HealedObject is a damaged object and its outcome.
@@ -111,6 +112,7 @@ type healJob struct {
 	streams    int64             // number of started streams
 	found      zfs.Damage        // the most recent list
 	cleanupErr error             // why the snapshot of an earlier heal may remain
+	errorsOf   ErrorsOf          // asks for the errors of a copy; nil = its host
 }
 
 // RunHeal runs `zxfer heal`: it lists the damage, heals each dataset with a heal snapshot, scrubs
@@ -243,24 +245,8 @@ func (h *healJob) healAll(ctx context.Context) error {
 // dataset.
 func (h *healJob) plan(ctx context.Context, d zfs.Damage) error {
 	h.report.Scan, h.report.More, h.found = d.Scan.Text, d.More, d
-	known := map[string]bool{}
-	for _, t := range h.report.Objects {
-		known[t.Shown] = true
-	}
-	for _, of := range h.report.Datasets {
-		known[of.Dataset] = true
-	}
 	first := len(h.report.Objects)
-	damaged := []string{}
-	for _, t := range d.Objects {
-		if known[t.Shown] {
-			continue
-		}
-		h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t, Outcome: HealPlanned})
-		if t.Dataset != "" && !known[t.Dataset] && !slices.Contains(damaged, t.Dataset) {
-			damaged = append(damaged, t.Dataset)
-		}
-	}
+	damaged := h.addObjects(d)
 	if d.Unlisted {
 		locked, err := h.lockedCandidates(ctx, d.Reason)
 		if err != nil {
@@ -271,10 +257,10 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage) error {
 			h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: zfs.DamagedObject{Dataset: name, Shown: name}, Outcome: HealPlanned,
 				Why: "ZFS lists no errors while the key of a damaged dataset is not loaded: any dataset without its key may be damaged"})
 		}
+		slices.Sort(damaged)
 	}
-	slices.Sort(damaged)
 	for _, name := range damaged {
-		if err := h.planDataset(ctx, name); err != nil {
+		if err := h.planDataset(ctx, name, !d.Unlisted); err != nil {
 			return err
 		}
 	}
@@ -284,22 +270,47 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage) error {
 	return nil
 }
 
-// planDataset adds a damaged dataset to the report. It returns an error only if ctx ended.
-func (h *healJob) planDataset(ctx context.Context, name string) error {
+// addObjects adds the damaged objects to the report, except known ones. It returns the damaged datasets
+// that the report does not have yet, sorted.
+func (h *healJob) addObjects(d zfs.Damage) (damaged []string) {
+	known := map[string]bool{}
+	for _, t := range h.report.Objects {
+		known[t.Shown] = true
+	}
+	for _, of := range h.report.Datasets {
+		known[of.Dataset] = true
+	}
+	for _, t := range d.Objects {
+		if known[t.Shown] {
+			continue
+		}
+		h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t, Outcome: HealPlanned})
+		if t.Dataset != "" && !known[t.Dataset] && !slices.Contains(damaged, t.Dataset) {
+			damaged = append(damaged, t.Dataset)
+		}
+	}
+	slices.Sort(damaged)
+	return damaged
+}
+
+// planDataset adds a damaged dataset to the report, with a good copy or the reason why there is
+// none. If base is set, it also searches an incremental source. It returns an error only if ctx ended.
+func (h *healJob) planDataset(ctx context.Context, name string, base bool) error {
 	out, version := &HealedDataset{Dataset: name}, h.report.ZFS
 	h.report.Datasets = append(h.report.Datasets, out)
 	err := h.chooseCopy(ctx, out)
-	if err == nil && !h.found.Unlisted && preflight.CanHeal(version) {
+	if err == nil && base && preflight.CanHeal(version) {
 		err = h.chooseBase(ctx, out)
 	}
+	if ctx.Err() != nil && err != nil {
+		return err
+	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		out.Why, out.Remedy = err.Error(), fault.HintOf(err)
+		out.Why, out.Remedy, out.err = err.Error(), fault.HintOf(err), err
 	}
 	if !preflight.CanHeal(version) {
-		out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; version 2.2 and later can", version), ""
+		out.err = fault.Refusef("", "OpenZFS %s cannot heal blocks; version 2.2 and later can", version)
+		out.Why, out.Remedy = out.err.Error(), ""
 	}
 	if out.Why == "" {
 		out.chooseBlocks(&h.found)

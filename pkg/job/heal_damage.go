@@ -16,20 +16,40 @@ import (
 // damage lists the damage of the requested pool or dataset.
 func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
 	defer h.rep.Activity("reading the error list of " + h.req.At.String())()
-	return damage(ctx, h.host, h.req.At.Name)
+	d, err := damage(ctx, h.host, h.req.At.Name)
+	return h.ofJob(d), err
+}
+
+// ofJob counts the errors of datasets that are not part of the requested job as elsewhere, if a
+// job is requested.
+func (h *healJob) ofJob(d zfs.Damage) zfs.Damage {
+	all := len(d.Objects)
+	d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(t zfs.DamagedObject) bool { return t.Dataset != "" && !h.inJob(t.Dataset) })
+	d.Elsewhere += all - len(d.Objects)
+	return d
+}
+
+// inJob reports whether a dataset of the damaged host belongs to the requested job, or no job is
+// requested.
+func (h *healJob) inJob(dataset string) bool {
+	return h.req.Job == "" || len(h.req.pairs(dataset)) > 0
 }
 
 // damage lists the damaged objects of a dataset and its descendants. Damage in heal snapshots is
 // left out, because they are destroyed.
 func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
 	d, err = hosts.Call(ctx, hosts.By(at.Retry), hosts.OpDamage, dataset)
-	d.Objects = slices.DeleteFunc(d.Objects, func(t zfs.DamagedObject) bool { return isHealSnapshot(t.Snapshot) })
-	return d, err
+	return withoutHealSnapshots(d), err
+}
+
+func withoutHealSnapshots(d zfs.Damage) zfs.Damage {
+	d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(t zfs.DamagedObject) bool { return isHealSnapshot(t.Snapshot) })
+	return d
 }
 
 // lockedCandidates returns the datasets that may be damaged if ZFS does not list errors: the
-// encrypted ones without a loaded key. A pool as argument is refused, because zxfer would send
-// all of them on suspicion.
+// encrypted ones without a loaded key. A pool or a job is refused, because zxfer would send all of
+// them on suspicion.
 func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
 	if reason == zfs.DatasetDestroyed {
@@ -44,7 +64,7 @@ func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []
 		return nil, err
 	}
 	for _, d := range l.Datasets {
-		if d.Encrypted() && d.Get("keystatus") == "unavailable" {
+		if d.Encrypted() && d.Get("keystatus") == "unavailable" && h.inJob(d.Name) {
 			names = append(names, d.Name)
 		}
 	}
@@ -52,7 +72,7 @@ func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []
 	case len(names) == 0:
 		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen run the same command again",
 			"%s: ZFS does not list its errors; a scrub recreates the list", h.req.At)
-	case h.req.At.Name == pool:
+	case h.req.At.Name == pool, h.req.Job != "":
 		commands := ""
 		for _, name := range names[:min(len(names), 10)] {
 			commands += "\n" + h.command(name)

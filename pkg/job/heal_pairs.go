@@ -65,18 +65,21 @@ func (h *healJob) chooseCopy(ctx context.Context, out *HealedDataset) error {
 		}
 		fits = append(fits, one)
 	}
-	if len(fits) == 0 {
-		return errs[0]
+	if len(fits) == 0 { // an unreachable copy may be usable, unlike a refused one
+		return errs[max(0, slices.IndexFunc(errs, func(err error) bool { return !isDecided(err) }))]
 	}
 	*out = fits[max(0, slices.IndexFunc(fits, func(d HealedDataset) bool { return d.Note == "" }))]
 	return nil
 }
 
 // pairs returns the possible pairs for a damaged dataset: the copy that the user named, which a
-// job may keep too, otherwise the copies of all jobs.
+// job may keep too, otherwise the copies of all jobs or of the requested one.
 func (r *Heal) pairs(dataset string) (all []*healPair) {
 	bad := endpoint.Endpoint{Host: r.At.Host, Name: dataset}
 	for _, c := range r.Copies {
+		if r.Job != "" && c.Job != r.Job {
+			continue
+		}
 		for _, p := range []*healPair{{bad: c.Source, good: c.Target, fromBad: true}, {bad: c.Target, good: c.Source}} {
 			if !c.covers(p.bad, bad) {
 				continue
@@ -231,7 +234,13 @@ func (h *healJob) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dat
 
 // damageNote describes known damage of the good dataset, "" if there is none.
 func (h *healJob) damageNote(ctx context.Context, p *healPair) (string, error) {
-	d, err := damage(ctx, h.at.Get(p.good.Host, &p.Settings), p.good.Name)
+	errorsOf := h.errorsOf
+	if errorsOf == nil {
+		errorsOf = func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
+			return damage(ctx, h.at.Get(e.Host, &p.Settings), e.Name)
+		}
+	}
+	d, err := errorsOf(ctx, p.good)
 	n := d.More
 	for _, t := range d.Objects {
 		if t.Dataset == p.good.Name {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/job"
 	"zxfer/pkg/size"
 )
@@ -16,10 +17,33 @@ import (
 func HealResult(r *job.HealReport) ResultText {
 	return func(err error) (stdout, stderr string) {
 		if len(r.Objects) > 0 || err == nil {
-			stdout = healText(r)
+			stdout = healText(r) + unchangedText(r.DryRun && len(r.Objects) > 0)
 		}
 		return stdout, ""
 	}
+}
+
+// HealJobResult returns the text of a heal of a job: of each side, in order. The error has the
+// reasons of sides whose errors are unknown.
+func HealJobResult(r *job.HealJobReport) ResultText {
+	return func(error) (stdout, stderr string) {
+		damaged := false
+		for _, side := range r.Heals {
+			if len(side.Objects) > 0 || side.Error == "" {
+				stdout += healText(side)
+			}
+			damaged = damaged || len(side.Objects) > 0
+		}
+		return stdout + unchangedText(r.DryRun && damaged), ""
+	}
+}
+
+// unchangedText returns the last line of a dry run.
+func unchangedText(dry bool) string {
+	if dry {
+		return "dry run: nothing was changed\n"
+	}
+	return ""
 }
 
 func healText(r *job.HealReport) string {
@@ -32,26 +56,28 @@ func healText(r *job.HealReport) string {
 		return b.String() + "\n"
 	}
 	reported := map[string]bool{} // the reasons that datasets have
+	at, _ := endpoint.Parse(r.At) // zxfer's own output
 	for _, d := range r.Datasets {
 		reported[d.Why] = true
+		at.Name = d.Dataset
 		switch {
 		case d.Why != "":
 			how := "not healed"
 			if d.Partial {
 				how = "not completely healed"
 			}
-			fmt.Fprintf(&b, "%s: %s: %s\n", Line(d.Dataset), how, Line(d.Why))
+			fmt.Fprintf(&b, "%s: %s: %s\n", Line(at.String()), how, Line(d.Why))
 			for _, hint := range lines(d.Remedy) {
 				fmt.Fprintf(&b, "  %s\n", hint)
 			}
 		case r.DryRun:
 			fmt.Fprintf(&b, "%s: would be healed from %s: by a new snapshot on both sides, and %s%s; the snapshot is destroyed afterwards\n",
-				Line(d.Dataset), Line(d.Copy), plannedStream(d), since(d))
+				Line(at.String()), Line(d.Copy), plannedStream(d), since(d))
 			if d.Note != "" {
 				fmt.Fprintf(&b, "  %s: %s\n", Line(d.Copy), Line(d.Note))
 			}
 		case d.Healed:
-			fmt.Fprintf(&b, "%s: blocks were healed from %s%s\n", Line(d.Dataset), Line(d.Copy), sentAmount(d))
+			fmt.Fprintf(&b, "%s: blocks were healed from %s%s\n", Line(at.String()), Line(d.Copy), sentAmount(d))
 		}
 	}
 	for _, t := range r.Objects {
@@ -73,9 +99,6 @@ func healText(r *job.HealReport) string {
 	}
 	if r.More > 0 {
 		fmt.Fprintf(&b, "  and %d more\n", r.More)
-	}
-	if r.DryRun {
-		b.WriteString("dry run: nothing was changed\n")
 	}
 	return b.String()
 }

@@ -5,7 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/zfs"
 )
 
 // TestHealAmounts expects that plan and result name the amounts that the copy's host reads and sends.
@@ -28,4 +31,35 @@ func TestHealAmounts(t *testing.T) {
 		require.Equal(t, tt.planned, plannedStream(&tt.d))
 		require.Equal(t, tt.done, sentAmount(&tt.d))
 	}
+}
+
+// TestHealJobText expects the sides of a job in order, with the host of each damaged dataset, and no
+// text for a side whose errors are unknown: its error is printed.
+func TestHealJobText(t *testing.T) {
+	t.Parallel()
+	object := func(dataset, outcome, why string) *job.HealedObject {
+		return &job.HealedObject{DamagedObject: zfs.DamagedObject{Dataset: dataset, Shown: dataset + ":/f"}, Outcome: outcome, Why: why}
+	}
+	at := func(host, name string) string { return endpoint.Endpoint{Host: host, Name: name}.String() }
+	r := &job.HealJobReport{Heals: []*job.HealReport{
+		{At: at("", "tank/home"), Scan: "scrub repaired 0B"},
+		{At: at("backup1", "vault/home"), Datasets: []*job.HealedDataset{{Dataset: "vault/home/bob", Copy: "tank/home/bob", Healed: true}}, Objects: []*job.HealedObject{object("vault/home/bob", job.Healed, "")}},
+		{At: at("backup2", "vault/home"), Conclusion: outcome.Conclusion{Outcome: outcome.Failed, Error: "no route to host"}},
+		{At: at("backup3", "v/\x1b[2Jhome"), Datasets: []*job.HealedDataset{{Dataset: "v/home", Why: "v/home is a clone"}}, Objects: []*job.HealedObject{object("v/home", job.NotHealed, "v/home is a clone")}},
+	}}
+	stdout, stderr := HealJobResult(r)(nil)
+	require.Empty(t, stderr)
+	require.Equal(t, `tank/home: no known errors (scrub repaired 0B)
+backup1:vault/home/bob: blocks were healed from tank/home/bob
+  healed      vault/home/bob:/f
+v/home: not healed: v/home is a clone
+  not healed  v/home:/f
+`, stdout)
+	for _, side := range r.Heals {
+		side.DryRun = true
+	}
+	r.DryRun = true
+	stdout, _ = HealJobResult(r)(nil)
+	require.Regexp(t, `(?s)dry run: nothing was changed\n$`, stdout)
+	require.NotRegexp(t, `(?s)nothing was changed.*nothing was changed`, stdout)
 }

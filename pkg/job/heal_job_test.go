@@ -1,0 +1,226 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/zfs"
+)
+
+// healJobA returns a request to heal the job "a" of healSrc.
+func healJobA(change func(*Heal)) Heal {
+	return healSrc(func(h *Heal) {
+		h.At, h.Job = endpoint.Endpoint{}, "a"
+		if change != nil {
+			change(h)
+		}
+	})
+}
+
+func shown(r *HealReport) (all []string) {
+	for _, t := range r.Objects {
+		all = append(all, t.Shown+" "+t.Outcome)
+	}
+	return all
+}
+
+// TestHealJob damages the source and the copy of a job, and another job's source. It expects that
+// both sides of the job are healed from each other, and that nothing else is.
+func TestHealJob(t *testing.T) {
+	t.Parallel()
+	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("src/b", "", "/g"))
+	r, err := RunHealJob(t.Context(), healJobA(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Planned, r.Outcome)
+	require.Empty(t, w.changes)
+	require.Len(t, r.Heals, 2)
+	require.Equal(t, []string{"src/a", "dst/a"}, []string{r.Heals[0].At, r.Heals[1].At})
+	require.Equal(t, "dst/a", r.Heals[0].Datasets[0].Copy)
+	require.Equal(t, "src/a", r.Heals[1].Datasets[0].Copy)
+
+	var locked []string
+	r, err = RunHealJob(t.Context(), healJobA(func(h *Heal) {
+		h.Lock = func(_ context.Context, job string) (func(), error) {
+			locked = append(locked, job)
+			return func() {}, nil
+		}
+	}), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Done, r.Outcome)
+	require.Equal(t, []string{"src/a:/f " + Healed}, shown(r.Heals[0]))
+	require.Equal(t, []string{"dst/a:/x " + Healed}, shown(r.Heals[1]))
+	require.Equal(t, []string{"a"}, slices.Compact(locked))
+	w.assertSnapshots(t)
+	require.Equal(t, []zfs.DamagedObject{file("src/b", "", "/g")}, w.host.Damaged.Objects)
+
+	w.host.Damaged.Scan = zfs.Scan{}
+	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.UpToDate, r.Outcome)
+}
+
+// TestHealJobRestrictsCopies expects that only copies of the job are used, that all jobs of the
+// datasets are locked, and that datasets outside of the job are left out.
+func TestHealJobRestrictsCopies(t *testing.T) {
+	t.Parallel()
+	w := damagedWorld(t, file("src/a", "", "/f"), file("src/a/below", "", "/g"))
+	w.host.Damaged.Scan = zfs.Scan{}
+	w.host.Create("src/a/below", nil)
+	w.host.Set("dst/a", "readonly", "off") // the job's own copy cannot heal, the other job's can
+	w.host.Copy("src/a", "dst/other", "1", "2")
+	w.host.Set("dst/other", "readonly", "on")
+	other := Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/other"}, Job: "other"}
+	var locked []string
+	r, err := RunHealJob(t.Context(), healJobA(func(h *Heal) {
+		h.Copies = append(h.Copies, other)
+		h.Lock = func(_ context.Context, job string) (func(), error) {
+			locked = append(locked, job)
+			return func() {}, nil
+		}
+	}), hosts.New(w), silent{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "nothing was changed")
+	require.Len(t, r.Heals[0].Datasets, 1)
+	require.Contains(t, r.Heals[0].Datasets[0].Why, "dst/a is not read-only")
+	require.Equal(t, []string{"a", "other"}, locked)
+	w.assertSnapshots(t)
+}
+
+// TestHealJobClass expects the error of the worst side, and no refusal if a side was healed.
+func TestHealJobClass(t *testing.T) {
+	t.Parallel()
+	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
+	w.host.Set("dst/a", "origin", "dst/b@1")
+	w.host.Damaged.Scan = zfs.Scan{}
+	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	require.ErrorContains(t, err, "dst/a: none of the damage can be healed")
+	require.Equal(t, outcome.Refused, r.Heals[1].Outcome)
+	require.Equal(t, outcome.Done, r.Heals[0].Outcome)
+	require.Equal(t, fault.Failed, fault.ClassOf(err))
+	require.Equal(t, outcome.Failed, r.Outcome)
+
+	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	require.Equal(t, outcome.UpToDate, r.Heals[0].Outcome)
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "this time nothing was changed")
+}
+
+// TestRepairOf expects the decision of a heal, without any change, stream or lock.
+func TestRepairOf(t *testing.T) {
+	t.Parallel()
+	metadata := zfs.DamagedObject{Shown: "<metadata>:<0x1>"}
+	broken := errors.New("no route to host")
+	for name, tt := range map[string]struct {
+		damaged []zfs.DamagedObject
+		change  func(w *world, d *zfs.Damage)
+		want    Repair
+	}{
+		"a copy has the data":  {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, want: Repair{State: RepairFull, Copies: []string{"dst/a"}}},
+		"metadata":             {damaged: []zfs.DamagedObject{metadata}, want: Repair{State: RepairNone, Why: "metadata, or of a destroyed dataset: no copy has its blocks"}},
+		"data and metadata":    {damaged: []zfs.DamagedObject{file("src/a", "", "/f"), metadata}, want: Repair{State: RepairPartial, Copies: []string{"dst/a"}, Why: "metadata, or of a destroyed dataset: no copy has its blocks"}},
+		"of the pool":          {change: func(_ *world, d *zfs.Damage) { d.PoolErrors = 2 }, want: Repair{State: RepairNone, Why: "the pool has 2 errors in its metadata or in destroyed data"}},
+		"heal snapshots alone": {damaged: []zfs.DamagedObject{file("src/a", zfs.HealPrefix+"1", "/f")}, want: Repair{State: RepairNone}},
+		"unlisted":             {change: func(_ *world, d *zfs.Damage) { d.Unlisted = true }, want: Repair{State: RepairUnknown, Why: "ZFS does not list the errors"}},
+		"too many": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(_ *world, d *zfs.Damage) { d.More = 7 },
+			want: Repair{State: RepairPartial, Copies: []string{"dst/a"}, Why: "the list of errors is too long"}},
+		"a clone": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) { w.host.Set("src/a", "origin", "src/b@1") },
+			want: Repair{State: RepairNone, Why: "src/a is a clone: OpenZFS crashes if blocks of a clone are healed"}},
+		"no common snapshot": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
+			for _, s := range []string{"@1", "@2"} {
+				require.NoError(t, w.host.Destroy(t.Context(), []string{"dst/a" + s}))
+			}
+		}, want: Repair{State: RepairNone, Why: "src/a and dst/a have no snapshot in common"}},
+		"no copy": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
+			w.host.Edit(func(all map[string]*zfs.Dataset) { delete(all, "dst/a") })
+		}, want: Repair{State: RepairNone, Why: "dst/a does not exist"}},
+		"the copy is damaged": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
+			w.host.Damaged.Objects = []zfs.DamagedObject{file("dst/a", "", "/g")}
+		}, want: Repair{State: RepairUnknown, Why: "dst/a: it is damaged, 1 error: its stream ends at the first unreadable block"}},
+		"the copy is unreachable": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
+			w.before = func(op string) error {
+				if op == "list dst/a" {
+					return broken
+				}
+				return nil
+			}
+		}, want: Repair{State: RepairUnknown, Why: broken.Error()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := damagedWorld(t)
+			d := zfs.Damage{Objects: tt.damaged}
+			if tt.change != nil {
+				tt.change(w, &d)
+			}
+			w.changes = nil
+			req := healJobA(func(h *Heal) {
+				h.At = endpoint.Endpoint{Name: "src/a"}
+				h.Lock = func(context.Context, string) (func(), error) { return nil, errors.New("locked") }
+			})
+			got := RepairOf(t.Context(), req, hosts.New(w), d, func(_ context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
+				return w.host.Damaged.Within(e.Name), nil
+			})
+			require.Equal(t, tt.want, got)
+			require.Empty(t, w.changes)
+		})
+	}
+}
+
+// TestRepairOfManyDatasets expects a limit, and that an expired time is not a repair.
+func TestRepairOfManyDatasets(t *testing.T) {
+	t.Parallel()
+	w := damagedWorld(t, file("src/a", "", "/f"))
+	d := zfs.Damage{Objects: []zfs.DamagedObject{file("src/a", "", "/f")}}
+	for i := range maxRepairDatasets {
+		d.Objects = append(d.Objects, file("src/a/"+string(rune('a'+i)), "", "/f"))
+	}
+	req := healJobA(func(h *Heal) { h.At = endpoint.Endpoint{Name: "src/a"}; h.Copies[0].Recursive = true })
+	none := func(context.Context, endpoint.Endpoint) (zfs.Damage, error) { return zfs.Damage{}, nil }
+	r := RepairOf(t.Context(), req, hosts.New(w), d, none)
+	require.Equal(t, RepairPartial, r.State)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ctx.Done()
+	require.Equal(t, RepairUnknown, RepairOf(ctx, req, hosts.New(w), d, none).State)
+}
+
+// TestHealJobHealsSourceAgain damages both sides. While the copy is damaged, its stream ends early.
+// It expects that the source is healed after the copy, and that the report has the final result.
+func TestHealJobHealsSourceAgain(t *testing.T) {
+	t.Parallel()
+	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
+	w.before = func(op string) error {
+		damaged := slices.ContainsFunc(w.host.Damaged.Objects, func(o zfs.DamagedObject) bool { return o.Dataset == "dst/a" })
+		if damaged && strings.HasPrefix(op, "send dst/a") {
+			return &zfs.Error{Op: zfs.OpSend, Kind: zfs.PoolFault, Subject: "dst/a", Detail: "Input/output error"}
+		}
+		return nil
+	}
+	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Done, r.Outcome)
+	require.Len(t, r.Heals, 2)
+	require.Equal(t, []string{"src/a:/f " + Healed}, shown(r.Heals[0]))
+	require.Equal(t, []string{"dst/a:/x " + Healed}, shown(r.Heals[1]))
+	require.Empty(t, w.host.Damaged.Objects)
+	w.assertSnapshots(t)
+}
+
+// TestHealJobKeepsFirstResults expects that a second heal of a side does not hide the objects that
+// the first one healed.
+func TestHealJobKeepsFirstResults(t *testing.T) {
+	t.Parallel()
+	r := &HealReport{Objects: []*HealedObject{{DamagedObject: file("src/a", "", "/f"), Outcome: NotHealed}}}
+	r.addHealed(&HealReport{Datasets: []*HealedDataset{{Dataset: "src/a"}, {Dataset: "src/b"}}, Objects: []*HealedObject{
+		{DamagedObject: file("src/a", "", "/f"), Outcome: Healed}, {DamagedObject: file("src/b", "", "/g"), Outcome: Healed}, {DamagedObject: file("src/c", "", "/h"), Outcome: NotHealed}}})
+	require.Equal(t, []string{"src/a:/f " + NotHealed, "src/b:/g " + Healed}, shown(r))
+	require.Len(t, r.Datasets, 1)
+}

@@ -1,0 +1,150 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+)
+
+// The states of a Repair.
+const (
+	RepairFull    = "yes"    // copies can repair all errors
+	RepairPartial = "partly" // copies cannot repair the other errors, or this is unknown
+	RepairNone    = "no"
+	RepairUnknown = "unknown"
+)
+
+// Repair states whether copies can repair the errors of a dataset and its descendants.
+type Repair struct {
+	State  string
+	Copies []string // to repair from, each once
+	Why    string   // why not all errors can be repaired, or why this is unknown
+}
+
+// maxRepairDatasets limits the datasets that RepairOf checks, because each takes several queries.
+const maxRepairDatasets = 16
+
+// ErrorsOf returns the errors of a dataset and its descendants.
+type ErrorsOf func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error)
+
+// RepairOf returns whether the copies of req can repair the damage d of req.At, as a dry run of
+// RunHeal decides. It sends nothing, reads no file and takes no lock. It asks errorsOf for the
+// errors of each copy. The host of a copy may claim snapshots that it does not have: only a heal
+// proves a repair.
+func RepairOf(ctx context.Context, req Heal, at *hosts.Set, d zfs.Damage, errorsOf ErrorsOf) Repair {
+	req.DryRun = true
+	h := &healJob{req: req, at: at, rep: Quiet{}, host: at.Get(req.At.Host, &req.Settings), report: &HealReport{},
+		errorsOf: func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
+			d, err := errorsOf(ctx, e)
+			return withoutHealSnapshots(d), err
+		}}
+	facts, err := h.host.Facts(ctx)
+	if err == nil {
+		err = h.host.Require(ctx, hosts.OpScrub)
+	}
+	var n repairCounts
+	switch {
+	case d.Unlisted:
+		n.unsure++
+		n.because("ZFS does not list the errors")
+	case err != nil:
+		n.failed(err)
+	default:
+		h.report.ZFS, h.found = facts.ZFS, h.ofJob(withoutHealSnapshots(d))
+		h.countRepairs(ctx, h.found, &n)
+	}
+	return Repair{State: n.state(), Copies: n.copies, Why: n.why}
+}
+
+// repairCounts counts errors by whether a copy can repair them.
+type repairCounts struct {
+	full, none, unsure int
+	copies             []string
+	why                string // the first reason
+}
+
+func (n *repairCounts) because(why string) {
+	if n.why == "" {
+		n.why = why
+	}
+}
+
+// failed counts an error that prevents a repair, or the decision.
+func (n *repairCounts) failed(err error) {
+	if isDecided(err) {
+		n.none++
+	} else {
+		n.unsure++
+	}
+	n.because(err.Error())
+}
+
+func (n *repairCounts) state() string {
+	switch {
+	case n.full > 0 && n.none == 0 && n.unsure == 0:
+		return RepairFull
+	case n.full > 0:
+		return RepairPartial
+	case n.unsure > 0:
+		return RepairUnknown
+	}
+	return RepairNone
+}
+
+// isDecided reports whether err excludes a repair from a copy. After other errors, such as a lost
+// connection, a repair may be possible.
+func isDecided(err error) bool {
+	return fault.ClassOf(err) == fault.Refused || errors.Is(err, &zfs.Error{Kind: zfs.NotFound})
+}
+
+func (h *healJob) countRepairs(ctx context.Context, d zfs.Damage, n *repairCounts) {
+	damaged := h.addObjects(d)
+	for _, name := range damaged[:min(len(damaged), maxRepairDatasets)] {
+		if err := h.planDataset(ctx, name, false); err != nil { // interrupted, or too slow
+			h.report.Datasets[len(h.report.Datasets)-1].err = err
+			break
+		}
+	}
+	for _, t := range h.report.Objects {
+		i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Dataset == t.Dataset })
+		if i < 0 && t.Dataset != "" {
+			n.unsure++
+			n.because("not all damaged datasets were checked")
+			continue
+		}
+		h.explain(t)
+		switch {
+		case i >= 0 && h.report.Datasets[i].err != nil:
+			n.failed(h.report.Datasets[i].err)
+		case t.Outcome == NotHealed:
+			n.none++
+			n.because(t.Why)
+		case t.Outcome == Unknown:
+			n.unsure++
+			n.because(t.Why)
+		case h.report.Datasets[i].Note != "":
+			n.unsure++
+			n.because(h.report.Datasets[i].Copy + ": " + h.report.Datasets[i].Note)
+		default:
+			n.full++
+			if good := h.report.Datasets[i].Copy; !slices.Contains(n.copies, good) {
+				n.copies = append(n.copies, good)
+			}
+		}
+	}
+	if d.PoolErrors > 0 {
+		n.none += d.PoolErrors
+		n.because("the pool has " + english.Plural(d.PoolErrors, "error", "") + " in its metadata or in destroyed data")
+	}
+	if d.More > 0 {
+		n.unsure += d.More
+		n.because("the list of errors is too long")
+	}
+}

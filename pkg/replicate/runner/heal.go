@@ -1,0 +1,27 @@
+package runner
+
+import (
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+)
+
+// CopiesOf returns the copies that a job keeps, one for each target, for zxfer heal.
+func CopiesOf(j *replicate.Job) (all []job.Copy, err error) {
+	source, err := endpoint.Parse(j.Source)
+	if err != nil {
+		return nil, err
+	}
+	for n := range j.Targets {
+		target, err := endpoint.Parse(j.Targets[n].To)
+		if err != nil {
+			return nil, err
+		}
+		if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
+			return nil, err
+		}
+		all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Settings: j.TransferTo(&j.Targets[n]).Settings})
+	}
+	return all, nil
+}
