@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/zfs"
 )
 
 // Limits of the report on a bad copy.
@@ -44,10 +42,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 		c.rec.Differ = append(c.rec.Differ, p.Path+" "+p.Why)
 	}
 	if failed := max(target.Failed, uint64(len(target.Problems))); failed > 0 {
-		pool := zfs.PoolOf(c.rec.Target)
-		// zpool status no longer names files of a destroyed clone.
-		scrub, heal := zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}), zfs.CommandLine([]string{"zxfer", "heal", "-n", endpoint.Endpoint{Host: c.t.at.Host, Name: pool}.String()})
-		return c.badCopy(scrub+" (run it there); to list the blocks that the source can heal, run here: "+heal, "%d of its files cannot be read", failed)
+		return c.badCopy(c.healHint(ctx), "%d of its files cannot be read", failed)
 	}
 	if !c.rec.Compared {
 		return nil

@@ -11,11 +11,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -105,8 +107,29 @@ func (c *drillCopy) checkReadError(ctx context.Context, err error) error {
 	case of.Op == zfs.OpLoadKey, of.Op == zfs.OpUnloadKey, of.Op == zfs.OpList, slices.Contains(unrelatedKinds(), of.Kind):
 	default:
 		c.bad = true
+		if of.Kind == zfs.PoolFault {
+			return &fault.Error{Class: fault.ClassOf(err), Hint: c.healHint(ctx), Err: err}
+		}
 	}
 	return err
+}
+
+// healHint returns the commands that repair unreadable blocks of the copy with data of its source.
+// The scrub lists the errors: those found in a clone are listed without names after its
+// destruction.
+func (c *drillCopy) healHint(ctx context.Context) string {
+	pool := zfs.PoolOf(c.rec.Target)
+	hint := "scrub its pool"
+	if !c.t.at.Local() {
+		hint += ", on " + c.t.at.HostName()
+	}
+	hint += ": " + zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}) + "\n"
+	if facts, err := c.t.host.Facts(ctx); err == nil && !preflight.CanHeal(facts.ZFS) {
+		return hint + "OpenZFS " + facts.ZFS + " cannot heal blocks: restore or send the damaged files"
+	}
+	good := endpoint.Endpoint{Host: c.jobRun.source.at.Host, Name: c.rec.Source}
+	bad := endpoint.Endpoint{Host: c.t.at.Host, Name: c.rec.Target}
+	return hint + "then repair it from its source: " + zfs.CommandLine([]string{"zxfer", "heal", bad.String(), good.String()}) + c.Flags
 }
 
 // unrelatedKinds returns the kinds of errors that prove nothing about the data.
