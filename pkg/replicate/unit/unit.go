@@ -142,6 +142,9 @@ func drills() task {
 		runDirectory}
 }
 
+// rootCapabilities are the capabilities of root's services (see Service).
+const rootCapabilities = "CAP_SYS_ADMIN CAP_DAC_OVERRIDE"
+
 // runDirectory makes systemd create the directory for coordination between processes.
 const runDirectory = "RuntimeDirectory=zxfer\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n"
 
@@ -154,7 +157,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 	default:
 		metrics = fmt.Sprintf("ExecStopPost=+%s replicate metrics %s\n", p.Binary, p.flags())
 	}
-	capabilities, user := "CAP_SYS_ADMIN CAP_DAC_OVERRIDE", t.own
+	capabilities, user := rootCapabilities, t.own
 	if j.User != "" {
 		capabilities, user = "", "User="+j.User+"\n"
 		if below, ok := strings.CutPrefix(p.StateDir, "/var/lib/"); ok { // systemd creates it for the user
@@ -192,7 +195,38 @@ RestartPreventExitStatus=1 2 3
 TimeoutStartSec=infinity
 TimeoutStopSec=90s
 KillMode=%s
-%sNice=10
+%s%s`, Marker, t.subject, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, kill, user, t.restrictions(capabilities, writable))
+}
+
+// HealService returns a template of a service that heals the pool in its instance name with the
+// copies of the job file. No command installs it: a script of zed may start it after a scrub
+// (docs/zed). A heal transfers data as a run does, and reads files as a drill does.
+//
+// A heal ends with a scrub, whose end is another event. As long as the heal runs, that event does
+// not start it again. Later, the start limit prevents a loop if some errors cannot be healed: the
+// service has failed then, and systemd unloads only inactive services with their start limits.
+func HealService(p Paths) string {
+	t := drills()
+	return fmt.Sprintf(`[Unit]
+Description=zxfer: heal pool %%I
+Wants=network-online.target
+After=network-online.target zfs.target
+ConditionPathExists=%s
+StartLimitIntervalSec=1d
+StartLimitBurst=1
+
+[Service]
+Type=oneshot
+ExecStart=%s heal %s -- %%I
+TimeoutStartSec=infinity
+TimeoutStopSec=90s
+KillMode=mixed
+%s%s`, p.JobFile, p.Binary, p.flags(), t.own, t.restrictions(rootCapabilities, []string{p.StateDir}))
+}
+
+// restrictions returns the directives that limit a service to the needs of a task.
+func (t task) restrictions(capabilities string, writable []string) string {
+	return fmt.Sprintf(`Nice=10
 IOSchedulingClass=best-effort
 IOSchedulingPriority=7
 UMask=0077
@@ -219,8 +253,7 @@ RestrictSUIDSGID=%s
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=%s
-`, Marker, t.subject, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, kill, user, capabilities,
-		strings.Join(writable, " "), t.namespaces, t.suid, t.syscalls)
+`, capabilities, strings.Join(writable, " "), t.namespaces, t.suid, t.syscalls)
 }
 
 // hasRemote reports whether the source or any target is remote.

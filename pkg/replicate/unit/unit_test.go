@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/testenv"
 )
 
 func file() *replicate.File {
@@ -90,6 +91,7 @@ func TestUnitsVerify(t *testing.T) {
 	files, err := Files(file(), paths())
 	require.NoError(t, err)
 	args := []string{"verify", "--man=no"}
+	files["zxfer-heal@tank.service"] = HealService(paths())
 	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		args = append(args, filepath.Join(dir, name))
@@ -97,6 +99,75 @@ func TestUnitsVerify(t *testing.T) {
 	out, err := exec.Command("systemd-analyze", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Empty(t, string(out))
+}
+
+// TestHealServiceIsCurrent expects docs/zed to have the service for the default paths.
+func TestHealServiceIsCurrent(t *testing.T) {
+	t.Parallel()
+	const renew = "UPDATE_GOLDEN=1 go test ./pkg/replicate/unit -run TestHealServiceIsCurrent"
+	want := HealService(Paths{Binary: "/usr/bin/zxfer", JobFile: "/etc/zxfer/replicate.toml", StateDir: "/var/lib/zxfer"})
+	page := filepath.Join(testenv.Root(t), "docs", "zed", "zxfer-heal@.service")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+	}
+	have, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, want, string(have), "%s is stale; run: %s", page, renew)
+	require.Contains(t, want, "ExecStart=/usr/bin/zxfer heal --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer -- %I\n")
+	require.Contains(t, want, "StartLimitIntervalSec=1d\nStartLimitBurst=1\n", "the scrub of a heal must not start another heal forever")
+}
+
+// TestScrubScript runs the script of zed with replaced commands. It expects one start of the unit of
+// the pool if there are errors, whatever characters the name of the pool has.
+func TestScrubScript(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(testenv.Root(t), "docs", "zed", "scrub_finish-zxfer.sh")
+	for name, tt := range map[string]struct {
+		event, pool string
+		healthy     bool
+		code        int
+		started     string
+	}{
+		"errors":            {"scrub_finish", "tank", false, 0, "start --no-block -- zxfer-heal@tank.service\n"},
+		"healthy":           {"scrub_finish", "tank", true, 3, ""},
+		"another event":     {"resilver_finish", "tank", false, 9, ""},
+		"no event":          {"", "", false, 9, ""},
+		"a blank":           {"scrub_finish", "my tank", false, 0, `start --no-block -- zxfer-heal@my\x20tank.service` + "\n"},
+		"a host":            {"scrub_finish", "evil.example:tank", false, 1, ""},
+		"shell characters":  {"scrub_finish", "$(touch pwned);`x`'\"", false, 0, `start --no-block -- zxfer-heal@\x24\x28touch\x20pwned\x29\x3b\x60x\x60\x27\x22.service` + "\n"},
+		"like an option":    {"scrub_finish", "--version", false, 0, `start --no-block -- zxfer-heal@\x2d\x2dversion.service` + "\n"},
+		"another directory": {"scrub_finish", "../x", false, 0, "start --no-block -- zxfer-heal@\\x2e.-x.service\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath("systemd-escape"); err != nil {
+				t.Skip("systemd-escape is not installed")
+			}
+			dir := t.TempDir()
+			fake := func(command, text string) {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, command), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+			}
+			status := "Permanent errors have been detected in the following files:"
+			if tt.healthy {
+				status = "No known data errors"
+			}
+			fake("zpool", "[ \"$1 $2 $3\" = \"status -- $ZEVENT_POOL\" ] || exit 2\nprintf '  pool: x\\nerrors: "+status+"\\n'")
+			fake("systemctl", `printf '%s\n' "$*" >>started`)
+			fake("logger", "exit 0")
+			cmd := exec.Command(script)
+			cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir + ":/usr/bin:/bin", "ZEVENT_SUBCLASS=" + tt.event, "ZEVENT_POOL=" + tt.pool}
+			out, err := cmd.CombinedOutput()
+			if tt.code == 0 {
+				require.NoError(t, err, "%s", out)
+			} else {
+				require.Equal(t, tt.code, cmd.ProcessState.ExitCode(), "%s", out)
+			}
+			require.Empty(t, string(out))
+			started, _ := os.ReadFile(filepath.Join(dir, "started"))
+			require.Equal(t, tt.started, string(started))
+			require.NoFileExists(t, filepath.Join(dir, "pwned"))
+		})
+	}
 }
 
 func TestCron(t *testing.T) {
