@@ -329,7 +329,7 @@ func TestZFSDrillFindsDamage(t *testing.T) {
 	if oldZFS(t) {
 		require.Contains(t, o.stdout, "OpenZFS before 2.2 cannot heal")
 	} else {
-		require.Contains(t, o.stdout, "zxfer heal -n zxdrill/copy --config "+r.file)
+		require.Contains(t, o.stdout, "zxfer heal --job home --config "+r.file)
 	}
 }
 

@@ -80,6 +80,9 @@ func hostFacts(j *fleet.Job) (facts []string) {
 	if j.Copies > 0 {
 		facts = append(facts, fmt.Sprintf("%d of %s ok", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
+	if n := len(UnknownPools(j.JobStatus, stamp)); n > 0 {
+		facts = append(facts, "data errors of "+english.Plural(n, "pool", "")+" unknown")
+	}
 	facts = append(facts, KeptCopies(fleet.Summarize(j))...)
 	if !j.LastRun.IsZero() {
 		facts = append(facts, "last run "+stamp(j.LastRun))

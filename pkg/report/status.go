@@ -28,6 +28,9 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 			fmt.Fprintf(&b, "  %s\n", Problem(p))
 			writePrefixed(&b, "    hint: ", p.Hint)
 		}
+		for _, fact := range UnknownPools(j, stamp) {
+			fmt.Fprintf(&b, "  %s\n", fact)
+		}
 		leftCopiesText(&b, j)
 		if j.Untrusted > 0 {
 			fmt.Fprintf(&b, "  retention ignores the dates of %s\n", english.Plural(j.Untrusted, "snapshot", ""))
@@ -40,6 +43,25 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 		_ = tw.Flush() // writes to a Builder cannot fail
 	}
 	return writeString(w, b.String())
+}
+
+// UnknownPools returns a fact for each pool of a job whose data errors are unknown, because its host
+// did not list them.
+func UnknownPools(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) {
+	for _, p := range j.Pools {
+		if p.Unknown == "" {
+			continue
+		}
+		where, since := "pool "+oneLine(p.Pool), ""
+		if p.To != "" {
+			where += " of " + oneLine(p.To)
+		}
+		if !p.Checked.IsZero() {
+			since = " since " + stamp(p.Checked)
+		}
+		facts = append(facts, "data errors of "+where+" are unknown"+since+": "+joinLines(p.Unknown))
+	}
+	return facts
 }
 
 // leftCopiesText lists diverged copies and orphans.

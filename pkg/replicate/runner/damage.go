@@ -1,74 +1,188 @@
 package runner
 
 import (
+	"cmp"
 	"context"
-	"slices"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
-// damageTimeout limits the query for a pool's errors, because the run waits for it.
-const damageTimeout = 30 * time.Second
+const (
+	// damageTimeout limits the queries about a pool's errors, because the run waits for them.
+	damageTimeout = 30 * time.Second
+	// damageInterval is how often a run asks a target to which it has nothing to send.
+	damageInterval = 24 * time.Hour
+)
 
-// checkDamage records pools of the job with data errors. It skips targets to which the run sent
-// nothing, unless they had errors before. If a side cannot be queried, it keeps the errors of the
-// previous run.
+// damageCheck asks the hosts of a job for the errors of its pools, each side once.
+type damageCheck struct {
+	*jobRun
+	copies  []job.Copy
+	answers map[*side]damageAnswer
+}
+
+type damageAnswer struct {
+	found zfs.Damage
+	err   error
+}
+
+// checkDamage records pools of the job with data errors, and whether copies can repair them. It
+// skips targets to which the run sent nothing, unless they had errors before or were not asked for
+// a day. If a side cannot be asked, it keeps the errors of the previous run.
 func (w *jobRun) checkDamage(ctx context.Context) {
+	c := &damageCheck{jobRun: w, answers: map[*side]damageAnswer{}}
+	c.copies, _ = CopiesOf(w.job) // newRun has parsed the names
+	pools := map[string]*statedir.Pool{}
 	for i, s := range append([]*side{w.source}, w.targets...) {
-		before := w.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })
-		asked := true
-		if i > 0 {
-			r := w.run.Targets[i-1]
-			asked = r.Error == "" && (r.Sent+r.Failed > 0 || w.state.LastRun == nil || len(before) > 0)
+		p := &statedir.Pool{Name: zfs.PoolOf(s.at.Name)}
+		if known := w.state.Pools[s.targetName()]; known != nil && known.Name == p.Name {
+			p = known
 		}
-		if !asked || w.checkPool(ctx, s) != nil {
+		pools[s.targetName()] = p
+		before := w.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })
+		err := error(nil)
+		if r := (*statedir.TargetRun)(nil); i > 0 {
+			r = w.run.Targets[i-1]
+			idle := r.Sent+r.Failed == 0 && w.state.LastRun != nil && len(before) == 0
+			if r.Error == "" && idle && w.run.Started.Sub(p.Asked) < damageInterval {
+				continue
+			}
+			if r.Error != "" {
+				err = errors.New(r.Error)
+			}
+		}
+		if err == nil {
+			p.Asked = w.run.Started
+			err = c.checkPool(ctx, s)
+		}
+		switch {
+		case err == nil:
+			p.Checked, p.Unknown = w.run.Started, ""
+			continue
+		case fault.ClassOf(err) != fault.Refused: // a restricted key is refused permanently
 			w.run.Damaged = append(w.run.Damaged, before...)
+		}
+		p.Unknown = err.Error()
+	}
+	w.state.Pools = pools
+}
+
+// keepDamage keeps the errors of the previous run after a run that did not reach its end because
+// of err.
+func (w *jobRun) keepDamage(err error) {
+	w.run.Damaged = w.previousDamage(func(*statedir.Damage) bool { return true })
+	for _, p := range w.state.Pools {
+		p.Unknown = "the run was interrupted"
+		if err != nil {
+			p.Unknown = err.Error()
 		}
 	}
 }
 
 // previousDamage returns the damaged pools in the record of the previous run for which such returns
 // true.
-func (w *jobRun) previousDamage(such func(*statedir.Damage) bool) []*statedir.Damage {
+func (w *jobRun) previousDamage(such func(*statedir.Damage) bool) (all []*statedir.Damage) {
 	if w.state.LastRun == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(w.state.LastRun.Damaged), func(d *statedir.Damage) bool { return !such(d) })
+	for _, d := range w.state.LastRun.Damaged {
+		if such(d) {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
-// checkPool queries the data errors of a side's pool. If the host refuses, for example to a
-// restricted key, it records nothing.
-func (w *jobRun) checkPool(ctx context.Context, s *side) error {
+// root returns the dataset of the job on a side.
+func (c *damageCheck) root(s *side) endpoint.Endpoint {
+	e := s.at
+	if s.target != nil {
+		e.Name = s.target.CopyOf(c.source.at.Name, c.source.at.Name)
+	}
+	return e
+}
+
+// ask returns the errors of a side. It asks the host once.
+func (c *damageCheck) ask(ctx context.Context, s *side) (zfs.Damage, error) {
+	a, asked := c.answers[s]
+	if !asked {
+		a.found, a.err = hosts.Call(ctx, s.host, hosts.OpDamage, c.root(s).Name)
+		if ctx.Err() == nil {
+			c.answers[s] = a
+		}
+	}
+	return a.found, a.err
+}
+
+// errorsOf returns the errors of the side that contains a dataset.
+func (c *damageCheck) errorsOf(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
+	for _, s := range append([]*side{c.source}, c.targets...) {
+		root := c.root(s)
+		if below, ok := strings.CutPrefix(e.Name, root.Name); ok && root.Host == e.Host && (below == "" || below[0] == '/') {
+			return c.ask(ctx, s)
+		}
+	}
+	return zfs.Damage{}, fmt.Errorf("%s does not belong to job %q", e, c.job.Name)
+}
+
+// checkPool asks for the data errors of a side's pool, and records them.
+func (c *damageCheck) checkPool(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeout(ctx, damageTimeout)
 	defer cancel()
-	found, err := hosts.Call(ctx, s.host, hosts.OpDamage, s.at.Name)
-	if fault.ClassOf(err) == fault.Refused {
-		return nil
-	}
+	found, err := c.ask(ctx, s)
 	own := len(found.Objects) + found.More + found.PoolErrors
 	if found.Unlisted {
 		own = max(1, own)
 	}
 	pool := sysinfo.Pool{Name: zfs.PoolOf(s.at.Name), Errors: uint64(own + found.Elsewhere)}
 	if err == nil && own == 0 && found.Elsewhere > 0 { // the errors do not concern this job
-		w.note("pool %s has data errors outside of %s: to list them there: %s", pool.Name, s.at, zfs.CommandLine([]string{"zpool", "status", "-v", pool.Name}))
+		c.note("pool %s has data errors outside of %s: to list them there: %s", pool.Name, c.root(s), zfs.CommandLine([]string{"zpool", "status", "-v", pool.Name}))
 	}
 	if err != nil || own == 0 {
 		return err
 	}
 	facts, _ := s.host.Facts(ctx) // on error, assume a recent ZFS
-	if len(w.targets) > 0 {
-		pool.Known = s.at.String() // a key may allow healing this dataset but not the pool
+	if len(c.targets) > 0 {
+		pool.Known = c.root(s).String() // a key may allow healing this dataset but not the pool
 	}
-	f := preflight.Damaged(&pool, facts.ZFS, w.Flags)
+	f := preflight.Damaged(&pool, facts.ZFS, c.Flags)
 	d := &statedir.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: f.Remedy}
-	w.run.Damaged = append(w.run.Damaged, d)
-	w.Log(w.job.Name + ": " + d.Error + "\n" + d.Hint)
+	c.addRepair(ctx, s, found, d)
+	c.run.Damaged = append(c.run.Damaged, d)
+	c.Log(c.job.Name + ": " + d.Error + "\n" + d.Hint)
 	return nil
+}
+
+// addRepair records whether the job's copies can repair the errors of a side.
+func (c *damageCheck) addRepair(ctx context.Context, s *side, found zfs.Damage, d *statedir.Damage) {
+	if len(c.targets) == 0 {
+		return
+	}
+	defer c.activity("searching copies that can repair %s", s.at)()
+	r := job.RepairOf(ctx, job.Heal{At: c.root(s), Copies: c.copies, Job: c.job.Name, Settings: s.transfer.Settings}, c.hosts, found, c.errorsOf)
+	d.Repair, d.Copies, d.Why = r.State, r.Copies, r.Why
+	heal := zfs.CommandLine([]string{"zxfer", "heal", "--job", c.job.Name}) + c.Flags
+	switch why := cmp.Or(r.Why, "the reason is unknown"); r.State {
+	case job.RepairFull:
+		d.Error += "; a copy can repair them"
+		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + heal
+	case job.RepairPartial:
+		d.Error += "; a copy can repair some of them, but not all: " + why
+		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + heal
+	case job.RepairNone:
+		d.Error += "; no copy can repair them: " + why
+	default:
+		d.Error += "; unknown whether a copy can repair them: " + why
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -140,6 +141,24 @@ func recordedMetrics(states []*statedir.State) *exposition {
 		if s.LastRun != nil {
 			for _, d := range s.LastRun.Damaged {
 				e.addSample(float64(d.Errors), "job", s.Job, "target", d.Target, "pool", d.Pool)
+			}
+		}
+	}
+	e.addFamily("zxfer_replicate_pool_repairable", "1 if copies of the job can repair all data errors of the pool, else 0. Absent for pools without any, and if unknown.")
+	for _, s := range states {
+		if s.LastRun != nil {
+			for _, d := range s.LastRun.Damaged {
+				if d.Repair != "" && d.Repair != job.RepairUnknown {
+					e.addSample(boolValue(d.Repair == job.RepairFull), "job", s.Job, "target", d.Target, "pool", d.Pool)
+				}
+			}
+		}
+	}
+	e.addFamily("zxfer_replicate_pool_checked_seconds", "Start of the last run in which the pool's host listed its data errors, Unix time. Absent if none did.")
+	for _, s := range states {
+		for _, target := range slices.Sorted(maps.Keys(s.Pools)) {
+			if p := s.Pools[target]; !p.Checked.IsZero() {
+				e.addSample(float64(p.Checked.Unix()), "job", s.Job, "target", target, "pool", p.Name)
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func TestMetricsReference(t *testing.T) {
 		switch {
 		case strings.HasPrefix(m[2], "dataset_"), m[2] == "drill_good", m[2] == "drill_last_good_seconds":
 			labels += ", `source`, `target`"
-		case m[2] == "pool_data_errors":
+		case strings.HasPrefix(m[2], "pool_"):
 			labels += ", `target`, `pool`"
 		case m[2] == "set_aside", m[2] == "gone":
 			labels += ", `target`"

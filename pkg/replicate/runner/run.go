@@ -28,7 +28,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 	if err == nil && ctx.Err() == nil {
 		w.checkDamage(ctx)
 	} else {
-		w.run.Damaged = w.previousDamage(func(*statedir.Damage) bool { return true })
+		w.keepDamage(err)
 	}
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.state.LastRun = w.run.WithoutDatasets()

@@ -36,6 +36,12 @@ func (j *JobStatus) Normalize() {
 	for _, p := range j.Problems {
 		state = worst(state, p.State)
 	}
+	for _, p := range j.Pools {
+		if p.State != OK && p.State != Unknown {
+			p.State = Damaged
+			state = worst(state, Damaged)
+		}
+	}
 	if d := j.Drill; d != nil {
 		d.Late = d.Late || d.Warning > 0 && d.Age > d.Warning
 		j.Late = j.Late || d.Late
@@ -92,6 +98,8 @@ type JobStatus struct {
 	Diverged []replicate.DivergedCopy `json:"set_aside,omitempty"`
 	// Orphans lists the copies of datasets that were deleted on the source.
 	Orphans []OrphanStatus `json:"gone,omitempty"`
+	// Pools are the pools of the source and the targets.
+	Pools []*PoolStatus `json:"pools,omitempty"`
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -270,7 +278,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}
-	js.Diverged, js.Orphans = st.Diverged, orphansOf(j, st)
+	js.Diverged, js.Orphans, js.Pools = st.Diverged, orphansOf(j, st), poolsOf(j, st)
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
 	}

@@ -11,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -197,14 +199,15 @@ func TestStatusOfFirstRun(t *testing.T) {
 }
 
 // TestStatusOfDamagedPools expects that the record lists pools with data errors, and that status
-// names the command to inspect them until they are repaired. For an unreachable target, the
-// previous errors remain.
+// names the command that repairs them until they are repaired. For an unreachable target, the
+// previous errors remain, and the state is older.
 func TestStatusOfDamagedPools(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}})
 	r.Damaged = zfs.Damage{Objects: []zfs.DamagedObject{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}, {Dataset: "dst/other", Shown: "dst/other:<0x1>"}}}
 	_, err := r.runner(t).Run(t.Context(), r.job, false)
 	require.NoError(t, err)
+	checked, unknown := time.Unix(r.now, 0).UTC(), ""
 	damaged := func() {
 		t.Helper()
 		st := r.status(t)
@@ -213,19 +216,26 @@ func TestStatusOfDamagedPools(t *testing.T) {
 		require.Equal(t, []string{"t"}, st.Problems[0].To)
 		require.Contains(t, st.Problems[0].Error, "pool dst has data errors")
 		require.Contains(t, st.Problems[0].Error, "2 data errors")
-		require.Contains(t, st.Problems[0].Hint, "zxfer heal -n dst/copy shows")
+		require.Contains(t, st.Problems[0].Error, "; a copy can repair them")
+		require.Equal(t, "to repair them from src: zxfer heal --job j", st.Problems[0].Hint)
+		require.Len(t, st.Pools, 2)
+		require.Equal(t, &PoolStatus{Pool: "src", State: OK, Checked: time.Unix(r.now, 0).UTC()}, st.Pools[0])
+		require.Equal(t, &PoolStatus{To: "t", Pool: "dst", State: Damaged, Checked: checked, Unknown: unknown, Errors: 2, Repair: job.RepairFull, Copies: []string{"src"}}, st.Pools[1])
 		text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 		require.NoError(t, err)
 		require.Contains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="t",pool="dst"} 2`)
+		require.Contains(t, string(text), `zxfer_replicate_pool_repairable{job="j",target="t",pool="dst"} 1`)
+		require.Contains(t, string(text), fmt.Sprintf(`zxfer_replicate_pool_checked_seconds{job="j",target="t",pool="dst"} %d`, checked.Unix()))
 	}
 	damaged()
-	r.before = func(op string, _ []string) error {
-		if op == zfs.OpStatus {
+	r.before = func(op string, names []string) error {
+		if op == zfs.OpStatus && names[0] == "dst" {
 			return errors.New("no answer")
 		}
 		return nil
 	}
 	r.now += 60
+	unknown = "no answer"
 	r.run(t) // sends nothing, and gets no answer about the pool
 	damaged()
 	r.before = nil
@@ -239,11 +249,129 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	require.Equal(t, OK, r.status(t).State)
 
 	// If there is nothing to send and the target had no data errors, the run does not connect to
-	// it.
+	// it, but once a day.
 	r.Damaged.Objects = []zfs.DamagedObject{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}}
 	r.now += 60
 	r.run(t)
 	require.Equal(t, OK, r.status(t).State)
+	r.now += 24 * 3600
+	r.run(t)
+	require.Equal(t, Damaged, r.status(t).State)
+}
+
+// TestStatusOfUnknownPools expects that a pool whose host does not list its errors is unknown
+// instead of healthy, and that the job's state does not depend on it.
+func TestStatusOfUnknownPools(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(r *replica)
+		want   string
+	}{
+		"the host does not answer": {func(r *replica) { r.fail(zfs.OpStatus, "dst", errors.New("no answer")) }, "no answer"},
+		"the key is restricted":    {func(r *replica) { r.fail(zfs.OpStatus, "dst", fault.Refusef("", "the policy forbids it")) }, "the policy forbids it"},
+		"the target failed":        {func(r *replica) { r.away = "dst" }, "no route to host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+			r.run(t)
+			st := r.status(t)
+			require.Equal(t, []string{OK, OK}, []string{st.Pools[0].State, st.Pools[1].State})
+			first := st.Pools[1].Checked
+			r.now += 60
+			tt.change(r)
+			r.run(t)
+			p := r.status(t).Pools[1]
+			require.Equal(t, Unknown, p.State)
+			require.Contains(t, p.Unknown, tt.want)
+			require.Equal(t, first, p.Checked)
+			require.NotEqual(t, Damaged, r.status(t).State)
+			text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+			require.NoError(t, err)
+			require.Contains(t, string(text), fmt.Sprintf(`zxfer_replicate_pool_checked_seconds{job="j",target="t",pool="dst"} %d`, first.Unix()))
+			require.NotContains(t, string(text), "zxfer_replicate_pool_repairable{")
+			r.before, r.away = nil, ""
+			r.now += 60
+			r.run(t)
+			require.Equal(t, OK, r.status(t).Pools[1].State)
+		})
+	}
+}
+
+// TestStatusAsksEachPoolOnce damages many datasets on both sides. It expects one query for each
+// side, and no stream.
+func TestStatusAsksEachPoolOnce(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}})
+	r.run(t)
+	for _, d := range []string{"src", "src/a", "dst/copy", "dst/copy/a"} {
+		for _, f := range []string{"/f", "/g"} {
+			r.Damaged.Objects = append(r.Damaged.Objects, zfs.DamagedObject{Dataset: d, Path: f, Shown: d + ":" + f})
+		}
+	}
+	asked := map[string]int{}
+	r.before = func(op string, names []string) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		asked[op+" "+names[0]]++
+		return nil
+	}
+	r.now += 25 * 3600
+	r.run(t)
+	require.Equal(t, 1, asked[zfs.OpStatus+" src"])
+	require.Equal(t, 1, asked[zfs.OpStatus+" dst"])
+	require.Zero(t, asked[zfs.OpSend+" src"]+asked[zfs.OpSend+" dst/copy"])
+	for _, p := range r.status(t).Pools {
+		require.Equal(t, []any{Damaged, job.RepairUnknown}, []any{p.State, p.Repair})
+		require.Contains(t, p.Why, "it is damaged")
+	}
+}
+
+// TestTargetCannotBlameSource lets a target answer with errors of the source. It expects that only
+// the target is damaged, and that the source's host is asked about the source.
+func TestTargetCannotBlameSource(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+	blaming := blamingReplica{r}
+	_, err := New(r.dir, blaming, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
+	require.NoError(t, err)
+	st := r.status(t)
+	require.Equal(t, []string{OK, Damaged}, []string{st.Pools[0].State, st.Pools[1].State})
+	require.Len(t, st.Problems, 1)
+	require.Equal(t, []string{"t"}, st.Problems[0].To)
+	require.Contains(t, st.Problems[0].Error, "pool dst has data errors")
+	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+	require.NoError(t, err)
+	require.NotContains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="",`)
+}
+
+// blamingReplica is a replica whose target claims that the source is damaged.
+type blamingReplica struct{ *replica }
+
+func (b blamingReplica) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+	s, err := b.replica.Open(ctx, l)
+	return blamingHost{s.(captured)}, err
+}
+
+type blamingHost struct{ captured }
+
+func (b blamingHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, b.captured, r, hoststest.With(hosts.OpDamage, func(_ context.Context, dataset string) (zfs.Damage, error) {
+		if dataset == "dst/copy" {
+			return zfs.Damage{Objects: []zfs.DamagedObject{{Dataset: "src", Path: "/f", Shown: "src:/f"}}, PoolErrors: 3}, nil
+		}
+		return zfs.Damage{}, nil
+	}))
+}
+
+// TestDecodedPoolStates expects that an unknown word for a pool's state counts as damage.
+func TestDecodedPoolStates(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]string{OK: OK, Unknown: OK, Damaged: Damaged, "fine": Damaged, "": Damaged} {
+		j := &JobStatus{State: OK, Pools: []*PoolStatus{{State: state}}}
+		j.Normalize()
+		require.Equal(t, want, j.State, state)
+	}
 }
 
 // TestStatusOfPoolMetadataDamage expects that damage of the pool itself concerns each job on

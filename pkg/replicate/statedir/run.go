@@ -43,6 +43,19 @@ type Damage struct {
 	Errors uint64 `json:"errors"` // approximately the number that zpool status shows
 	Error  string `json:"error"`
 	Hint   string `json:"hint,omitempty"`
+	// Repair states whether copies of the job can repair the errors: "yes", "partly", "no" or
+	// "unknown"; "" = the job has no target. Why says why not all.
+	Repair string   `json:"repair,omitempty"`
+	Copies []string `json:"copies,omitempty"` // to repair from
+	Why    string   `json:"why,omitempty"`
+}
+
+// Pool is the last query for the data errors of a job's pool.
+type Pool struct {
+	Name    string    `json:"name"`
+	Asked   time.Time `json:"asked,omitzero"`    // start of the last run that asked
+	Checked time.Time `json:"checked,omitzero"`  // start of the last run that got an answer
+	Unknown string    `json:"unknown,omitempty"` // why the last query failed; "" = it succeeded
 }
 
 // TargetRun is the result of a run for one target.
@@ -84,5 +97,7 @@ type State struct {
 	// DrillSince is the start of the first run with a schedule of drills. The first drill is due
 	// after it.
 	DrillSince time.Time `json:"drill_since,omitzero"`
+	// Pools are the pools of the job by the name of the target; the source's has none.
+	Pools map[string]*Pool `json:"pools,omitempty"`
 	replicate.State
 }

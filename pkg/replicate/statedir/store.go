@@ -68,6 +68,7 @@ func (s *Store) State() (*State, error) {
 	if st.LastRun != nil {
 		st.LastRun.withoutNil()
 	}
+	maps.DeleteFunc(st.Pools, func(_ string, p *Pool) bool { return p == nil })
 	maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.DatasetState) bool { return d == nil })
 	for _, d := range st.Datasets {
 		maps.DeleteFunc(d.Targets, func(_ string, a *replicate.CopyState) bool { return a == nil })

@@ -205,6 +205,9 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if j.Drill != nil {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
 	}
+	for _, fact := range report.UnknownPools(j, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
+		facts = append(facts, text(fact))
+	}
 	for _, a := range j.Diverged[:min(len(j.Diverged), maxLeftCopies)] {
 		facts = append(facts, fmt.Sprintf("renamed on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
 	}
