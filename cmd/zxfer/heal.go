@@ -48,7 +48,7 @@ that only older snapshots contain.`,
   zxfer heal backup1:vault/home tank/home
       repair a copy with data from its source
   zxfer heal --job home
-      repair the source and all copies of a job, each from the others`,
+      repair the source of a job from its copies, and the copies from the source`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.job != "" && len(args) > 0:
@@ -71,7 +71,7 @@ that only older snapshots contain.`,
 	}
 	o.req.Retries = transport.Retries
 	flagGroup(cmd, "Jobs", func(f *pflag.FlagSet) {
-		f.StringVar(&o.job, "job", "", "repair the source and the copies of `JOB`, each from the others")
+		f.StringVar(&o.job, "job", "", "repair the source of `JOB` and its copies from each other")
 		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, configHelp)
 		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, stateDirHelp)
 		f.StringVar(&o.config.host, "host", "", hostHelp)

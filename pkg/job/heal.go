@@ -227,7 +227,7 @@ func (h *healJob) healAll(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil, fault.ClassOf(err) == fault.Interrupted:
-			return fault.Interrupt("the same command resumes", err)
+			return fault.Interrupt("the same command resumes", cmp.Or(err, ctx.Err()))
 		case err != nil:
 			hints := slices.DeleteFunc(strings.Split(fault.HintOf(err), "\n"), func(l string) bool {
 				return strings.HasSuffix(l, " skips this check") // heal does not have --skip-check

@@ -2,9 +2,11 @@ package job
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/transport"
@@ -36,9 +38,11 @@ func RunHealJob(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*He
 		return healed
 	}
 	for i := range sides {
-		if ctx.Err() == nil {
-			r.Heals = append(r.Heals, heal(i))
+		if ctx.Err() != nil {
+			errs[i] = fault.Interrupt("the same command resumes", errors.New("interrupted"))
+			break
 		}
+		r.Heals = append(r.Heals, heal(i))
 	}
 	for i, first := range r.Heals {
 		if ctx.Err() == nil && first.isIncomplete() && slices.ContainsFunc(r.Heals[i+1:], (*HealReport).hasHealed) {

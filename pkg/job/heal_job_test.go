@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -223,4 +224,64 @@ func TestHealJobKeepsFirstResults(t *testing.T) {
 		{DamagedObject: file("src/a", "", "/f"), Outcome: Healed}, {DamagedObject: file("src/b", "", "/g"), Outcome: Healed}, {DamagedObject: file("src/c", "", "/h"), Outcome: NotHealed}}})
 	require.Equal(t, []string{"src/a:/f " + NotHealed, "src/b:/g " + Healed}, shown(r))
 	require.Len(t, r.Datasets, 1)
+}
+
+// TestHealJobInterrupted interrupts a heal after its first side, and expects that the command does
+// not succeed.
+func TestHealJobInterrupted(t *testing.T) {
+	t.Parallel()
+	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
+	ctx, cancel := context.WithCancel(t.Context())
+	w.host.Heals = func(zfs.DamagedObject, uint64) bool { return true }
+	w.before = func(op string) error {
+		if op == "destroy src/a@"+zfs.HealPrefix+"now" {
+			cancel()
+		}
+		return nil
+	}
+	r, err := RunHealJob(ctx, healJobA(nil), hosts.New(w), silent{})
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
+	require.Equal(t, outcome.Interrupted, r.Outcome)
+	require.Len(t, r.Heals, 1)
+	cancel()
+	r, err = RunHealJob(ctx, healJobA(nil), hosts.New(w), silent{})
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
+	require.Empty(t, r.Heals)
+	w.before = nil
+	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	require.NoError(t, err)
+	w.assertSnapshots(t)
+	require.Empty(t, w.host.Damaged.Objects)
+}
+
+// TestHealJobContinuesAfterFailure damages both sides, fails one operation after the other, and
+// expects that the same command then succeeds and leaves nothing behind.
+func TestHealJobContinuesAfterFailure(t *testing.T) {
+	t.Parallel()
+	for fails, failed := 1, true; failed; fails++ {
+		failed = false
+		w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
+		var one sync.Mutex // both ends are queried concurrently
+		n, op := 0, ""
+		w.before = func(o string) error {
+			one.Lock()
+			defer one.Unlock()
+			if n++; n == fails {
+				failed, op = true, o
+				return errors.New("broken")
+			}
+			return nil
+		}
+		_, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+		w.before = nil
+		for range 2 { // a second retry succeeds
+			if err != nil {
+				_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+			}
+		}
+		require.NoError(t, err, "failed at %d, %s", fails, op)
+		require.Empty(t, w.host.Damaged.Objects, op)
+		w.assertSnapshots(t, op)
+		require.Less(t, fails, 300)
+	}
 }

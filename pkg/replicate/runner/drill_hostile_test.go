@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -66,6 +67,9 @@ func TestDrillOfLyingCopy(t *testing.T) {
 				require.Equal(t, "NOT GOOD", c.DisplayOutcome())
 				require.Contains(t, c.Error, tt.error)
 				require.LessOrEqual(t, len(c.Differ), maxPaths)
+				if strings.Contains(c.Error, "cannot be read") {
+					require.Equal(t, "scrub its pool: zpool scrub -w dst\nthen repair it from its source: zxfer heal "+c.Target+" "+c.Source, c.Hint)
+				}
 			}
 			require.NotNil(t, r.currentStatus().Drill)
 		})
