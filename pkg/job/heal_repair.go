@@ -53,7 +53,7 @@ func RepairOf(ctx context.Context, req Heal, at *hosts.Set, d zfs.Damage, errors
 	switch {
 	case d.Unlisted:
 		n.unsure++
-		n.because("ZFS does not list the errors")
+		n.because("ZFS does not list the errors: " + unlistedReason(d.Reason))
 	case err != nil:
 		n.failed(err)
 	default:
@@ -61,6 +61,17 @@ func RepairOf(ctx context.Context, req Heal, at *hosts.Set, d zfs.Damage, errors
 		h.countRepairs(ctx, h.found, &n)
 	}
 	return Repair{State: n.state(), Copies: n.copies, Why: n.why}
+}
+
+// unlistedReason explains zfs.Damage.Reason.
+func unlistedReason(reason string) string {
+	switch reason {
+	case "", zfs.KeyNotLoaded:
+		return "the key of a damaged dataset is not loaded"
+	case zfs.DatasetDestroyed:
+		return "some belong to a destroyed dataset, until the next scrub"
+	}
+	return reason
 }
 
 // repairCounts counts errors by whether a copy can repair them.

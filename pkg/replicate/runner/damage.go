@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,32 +51,37 @@ func (w *jobRun) checkDamage(ctx context.Context) {
 			p = known
 		}
 		pools[s.targetName()] = p
-		before := w.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })
-		err := error(nil)
-		if r := (*statedir.TargetRun)(nil); i > 0 {
+		var r *statedir.TargetRun
+		if i > 0 {
 			r = w.run.Targets[i-1]
-			idle := r.Sent+r.Failed == 0 && w.state.LastRun != nil && len(before) == 0
-			if r.Error == "" && idle && w.run.Started.Sub(p.Asked) < damageInterval {
-				continue
-			}
-			if r.Error != "" {
-				err = errors.New(r.Error)
-			}
 		}
-		if err == nil {
-			p.Asked = w.run.Started
-			err = c.checkPool(ctx, s)
-		}
-		switch {
-		case err == nil:
-			p.Checked, p.Unknown = w.run.Started, ""
-			continue
-		case fault.ClassOf(err) != fault.Refused: // a restricted key is refused permanently
-			w.run.Damaged = append(w.run.Damaged, before...)
-		}
-		p.Unknown = err.Error()
+		c.checkSide(ctx, s, p, r)
 	}
 	w.state.Pools = pools
+}
+
+// checkSide checks the pool p of a side. r is the result of the run for a target, or nil for the
+// source.
+func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, r *statedir.TargetRun) {
+	before := c.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })
+	var err error
+	switch {
+	case r != nil && r.Error != "":
+		err = errors.New(r.Error)
+	case r != nil && r.Sent+r.Failed == 0 && c.state.LastRun != nil && len(before) == 0 && c.run.Started.Sub(p.Asked) < damageInterval:
+		return
+	default:
+		p.Asked = c.run.Started
+		err = c.checkPool(ctx, s)
+	}
+	if err == nil {
+		p.Checked, p.Unknown = c.run.Started, ""
+		return
+	}
+	p.Unknown = err.Error()
+	if fault.ClassOf(err) != fault.Refused { // a restricted key is refused permanently
+		c.run.Damaged = append(c.run.Damaged, before...)
+	}
 }
 
 // keepDamage keeps the errors of the previous run after a run that did not reach its end because
@@ -92,16 +98,11 @@ func (w *jobRun) keepDamage(err error) {
 
 // previousDamage returns the damaged pools in the record of the previous run for which such returns
 // true.
-func (w *jobRun) previousDamage(such func(*statedir.Damage) bool) (all []*statedir.Damage) {
+func (w *jobRun) previousDamage(such func(*statedir.Damage) bool) []*statedir.Damage {
 	if w.state.LastRun == nil {
 		return nil
 	}
-	for _, d := range w.state.LastRun.Damaged {
-		if such(d) {
-			all = append(all, d)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(w.state.LastRun.Damaged), func(d *statedir.Damage) bool { return !such(d) })
 }
 
 // root returns the dataset of the job on a side.
