@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ type damagedJob struct {
 	sums           map[string]string // of the source's files, by path
 }
 
-func newDamagedJob(t *testing.T, name string) *damagedJob {
+func newDamagedJob(t *testing.T, name string, keys ...string) *damagedJob {
 	t.Helper()
 	j := &damagedJob{source: newDamagedPool(t, name), target: newDamagedPool(t, name+"copy"), sums: map[string]string{}}
 	j.src, j.copied = j.source.pool+"/home", j.target.pool+"/home"
@@ -41,6 +42,7 @@ func newDamagedJob(t *testing.T, name string) *damagedJob {
 name = "home"
 source = %q
 recursive = true
+%s
 [job.snapshots]
 take = "{job}-%%Y%%m%%dT%%H%%M%%SZ"
 [[job.target]]
@@ -48,7 +50,7 @@ name = "t"
 to = "beta:%s"
 [metrics]
 textfile = %q
-`, j.src, j.copied, filepath.Join(t.TempDir(), "zxfer.prom"))), 0o600))
+`, j.src, strings.Join(keys, "\n"), j.copied, filepath.Join(t.TempDir(), "zxfer.prom"))), 0o600))
 	j.flags = []string{"--config", file, "--state-dir", t.TempDir()}
 	j.run(t)
 	return j
@@ -162,6 +164,30 @@ func TestZFSHealJob(t *testing.T) {
 	require.Contains(t, o.stderr, "healing again")
 	j.requireIntact(t)
 	require.Contains(t, j.zxfer(t, "heal", "--job", "home").stdout, "beta:"+j.copied+": no known errors")
+}
+
+// TestZFSHealJobKilled kills a heal while the good blocks arrive on the copy. The same command
+// completes it and leaves nothing behind.
+func TestZFSHealJobKilled(t *testing.T) {
+	healLab(t)
+	j := newDamagedJob(t, "zxjobkill", `transfer = { bandwidth = "2MiB", buffer = "1MiB" }`)
+	fill(t, j.src, "last", 12<<20)
+	j.sums["last"] = fileDigest(t, filepath.Join(mountpoint(t, j.src), "last"))
+	j.run(t)
+	j.damage(t, nil, []string{"last"})
+	before := listVersions(t, j.source.pool, j.target.pool)
+	p := start(t, append([]string{"heal", "--job", "home"}, j.flags...)...)
+	isHealingReceive := func(argv []string) bool { return isZFS("receive")(argv) && slices.Contains(argv, "-c") }
+	require.Eventually(t, func() bool { return len(pidsOn(t, betaPool, isHealingReceive)) > 0 }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
+	waitReceived(t, p, betaPool, isHealingReceive, 1<<20)
+	require.NoError(t, p.cmd.Process.Kill())
+	require.Equal(t, -1, p.wait(t).code)
+	requireNoLeftovers(t)
+	require.NotEqual(t, before, listVersions(t, j.source.pool, j.target.pool), "the heal was killed before its first change")
+	o := j.zxfer(t, "heal", "--job", "home")
+	require.Equal(t, 0, o.code, o)
+	require.Equal(t, before, listVersions(t, j.source.pool, j.target.pool))
+	j.requireIntact(t)
 }
 
 // TestZFSHealAfterDrill damages a copy, and expects that the commands of the drill's hint repair
