@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
@@ -78,7 +79,7 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 		p.Checked, p.Unknown = c.run.Started, ""
 		return
 	}
-	p.Unknown = err.Error()
+	p.Unknown = replicate.Keys(err.Error())
 	if fault.ClassOf(err) != fault.Refused { // a restricted key is refused permanently
 		c.run.Damaged = append(c.run.Damaged, before...)
 	}
@@ -91,7 +92,7 @@ func (w *jobRun) keepDamage(err error) {
 	for _, p := range w.state.Pools {
 		p.Unknown = "the run was interrupted"
 		if err != nil {
-			p.Unknown = err.Error()
+			p.Unknown = replicate.Keys(err.Error())
 		}
 	}
 }
@@ -172,9 +173,9 @@ func (c *damageCheck) addRepair(ctx context.Context, s *side, found zfs.Damage, 
 	}
 	defer c.activity("searching copies that can repair %s", s.at)()
 	r := job.RepairOf(ctx, job.Heal{At: c.root(s), Copies: c.copies, Job: c.job.Name, Settings: s.transfer.Settings}, c.hosts, found, c.errorsOf)
-	d.Repair, d.Copies, d.Why = r.State, r.Copies, r.Why
+	d.Repair, d.Copies, d.Why = r.State, r.Copies, replicate.Keys(r.Why)
 	heal := zfs.CommandLine([]string{"zxfer", "heal", "--job", c.job.Name}) + c.Flags
-	switch why := cmp.Or(r.Why, "the reason is unknown"); r.State {
+	switch why := cmp.Or(d.Why, "the reason is unknown"); r.State {
 	case job.RepairFull:
 		d.Error += "; a copy can repair them"
 		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + heal

@@ -268,6 +268,7 @@ func TestStatusOfUnknownPools(t *testing.T) {
 		want   string
 	}{
 		"the host does not answer": {func(r *replica) { r.fail(zfs.OpStatus, "dst", errors.New("no answer")) }, "no answer"},
+		"an option in the error":   {func(r *replica) { r.fail(zfs.OpStatus, "dst", errors.New("{{trusted-link}} is missing")) }, "transfer.trusted_link = true is missing"},
 		"the key is restricted":    {func(r *replica) { r.fail(zfs.OpStatus, "dst", fault.Refusef("", "the policy forbids it")) }, "the policy forbids it"},
 		"the target failed":        {func(r *replica) { r.away = "dst" }, "no route to host"},
 	} {
