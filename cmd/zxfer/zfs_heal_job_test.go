@@ -203,7 +203,7 @@ func TestZFSHealAfterDrill(t *testing.T) {
 	require.NotNil(t, scrub, o)
 	heal := regexp.MustCompile(`then repair it from its source: (.*)`).FindStringSubmatch(o.stdout + o.stderr)
 	require.NotNil(t, heal, o)
-	require.True(t, strings.HasPrefix(heal[1], "zxfer heal beta:"+j.copied+" "+j.src), heal[1])
+	require.True(t, strings.HasPrefix(heal[1], "zxfer heal --job home --config "), heal[1])
 	run(t, "sh", "-c", scrub[1])
 	o = paste(t, heal[1])
 	require.Equal(t, 0, o.code, o)

@@ -251,7 +251,7 @@ func TestHealJobInterrupted(t *testing.T) {
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Empty(t, r.Heals)
 	w.before = nil
-	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
 	require.NoError(t, err)
 	w.assertSnapshots(t)
 	require.Empty(t, w.host.Damaged.Objects)

@@ -174,14 +174,13 @@ func (c *damageCheck) addRepair(ctx context.Context, s *side, found zfs.Damage, 
 	defer c.activity("searching copies that can repair %s", s.at)()
 	r := job.RepairOf(ctx, job.Heal{At: c.root(s), Copies: c.copies, Job: c.job.Name, Settings: s.transfer.Settings}, c.hosts, found, c.errorsOf)
 	d.Repair, d.Copies, d.Why = r.State, r.Copies, replicate.Keys(r.Why)
-	heal := zfs.CommandLine([]string{"zxfer", "heal", "--job", c.job.Name}) + c.Flags
 	switch why := cmp.Or(d.Why, "the reason is unknown"); r.State {
 	case job.RepairFull:
 		d.Error += "; a copy can repair them"
-		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + heal
+		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.healCommand()
 	case job.RepairPartial:
 		d.Error += "; a copy can repair some of them, but not all: " + why
-		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + heal
+		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.healCommand()
 	case job.RepairNone:
 		d.Error += "; no copy can repair them: " + why
 	default:

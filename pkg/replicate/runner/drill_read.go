@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
@@ -127,9 +126,7 @@ func (c *drillCopy) healHint(ctx context.Context) string {
 	if facts, err := c.t.host.Facts(ctx); err == nil && !preflight.CanHeal(facts.ZFS) {
 		return hint + "OpenZFS " + facts.ZFS + " cannot heal blocks: restore or send the damaged files"
 	}
-	good := endpoint.Endpoint{Host: c.jobRun.source.at.Host, Name: c.rec.Source}
-	bad := endpoint.Endpoint{Host: c.t.at.Host, Name: c.rec.Target}
-	return hint + "then repair it from its source: " + zfs.CommandLine([]string{"zxfer", "heal", bad.String(), good.String()}) + c.Flags
+	return hint + "then repair it from its source: " + c.healCommand()
 }
 
 // unrelatedKinds returns the kinds of errors that prove nothing about the data.

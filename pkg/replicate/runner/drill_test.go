@@ -308,7 +308,7 @@ func TestDrillUnknownState(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, c.want, d.Copies[0].Outcome, c)
 		if c.kind == zfs.PoolFault {
-			require.Equal(t, "scrub its pool: zpool scrub -w dst\nthen repair it from its source: zxfer heal "+d.Copies[0].Target+" "+d.Copies[0].Source, d.Copies[0].Hint)
+			require.Equal(t, "scrub its pool: zpool scrub -w dst\nthen repair it from its source: zxfer heal --job j", d.Copies[0].Hint)
 		} else {
 			require.NotContains(t, d.Copies[0].Hint, "heal")
 		}
