@@ -95,6 +95,32 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 	}
 }
 
+// TestPruneGoesOnAfterUnchangedDataset expects that a dataset without a change does not keep later ones
+// from being pruned.
+func TestPruneGoesOnAfterUnchangedDataset(t *testing.T) {
+	t.Parallel()
+	v := newRunState(t, parseListing("tank@1", "tank/a@2"), "[job.retention]\nlast = 1\n")
+	v.State.RecordPruning(Decide(v).Prunings[0])
+	v.Source = parseListing("tank@1", "tank/a@2 @3")
+	v.Created[SourceSide] = snapshotTimes(v.Source)
+	p := Decide(v).Prunings[0]
+	require.Nil(t, p.Results["tank"])
+	require.Equal(t, []string{"tank/a@2"}, p.Remove)
+}
+
+// TestPruneGoesOnAfterFailedTarget expects that a failed target does not keep later ones from being
+// pruned.
+func TestPruneGoesOnAfterFailedTarget(t *testing.T) {
+	t.Parallel()
+	const retention = "[job.target.retention]\nlast = 1\n"
+	v := newRunState(t, parseListing("tank@3"), near+retention+"[[job.target]]\nname = \"far\"\nto = \"vault/f\"\n"+retention).
+		withTarget(nil).withTarget(parseListing("vault/f@1 @2 @3"))
+	all := Decide(v).Prunings
+	require.Len(t, all, 1)
+	require.Equal(t, "far", all[0].Side)
+	require.Equal(t, []string{"vault/f@1", "vault/f@2"}, all[0].Remove)
+}
+
 // TestPruneKeepsTheNewest expects that the most recent snapshot is always kept, like snapshots
 // outside the scope with known times.
 func TestPruneKeepsTheNewest(t *testing.T) {
