@@ -174,7 +174,9 @@ func TestZFSHealJobKilled(t *testing.T) {
 	fill(t, j.src, "last", 12<<20)
 	j.sums["last"] = fileDigest(t, filepath.Join(mountpoint(t, j.src), "last"))
 	j.run(t)
-	j.damage(t, nil, []string{"last"})
+	// All blocks, so that the heal is killed before the last one arrives.
+	j.target.markMany(t, j.copied, objectNumber(t, filepath.Join(mountpoint(t, j.src), "last")), 96)
+	j.damage(t, nil, nil)
 	before := listVersions(t, j.source.pool, j.target.pool)
 	p := start(t, append([]string{"heal", "--job", "home"}, j.flags...)...)
 	isHealingReceive := func(argv []string) bool { return isZFS("receive")(argv) && slices.Contains(argv, "-c") }
