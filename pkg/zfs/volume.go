@@ -1,0 +1,277 @@
+package zfs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Objects of a volume.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zvol.h
+const (
+	volumeData       = 1 // ZVOL_OBJ
+	volumeProperties = 2 // ZVOL_ZAP_OBJ
+
+	volumeDataType = 23 // DMU_OT_ZVOL
+)
+
+// VolumeContents stores the contents of a volume. Ranges are within its size.
+type VolumeContents interface {
+	io.WriterAt
+	// Zero makes n bytes from offset on read as zeros.
+	Zero(offset, n int64) error
+}
+
+// VolumeStream turns the stream of a volume's snapshot into writes and zeroed ranges. A stream is
+// full or incremental, neither raw nor compressed: zfs send without options. A full stream contains
+// only data, so VolumeStream zeroes everything else.
+//
+// The stream is untrusted. It must be the planned one and pass the Gate. It must name no object
+// except those of a volume, write nothing beyond the size, and have correct checksums. What came
+// before an error is stored: the contents are those of the snapshot only after End returned nil.
+// Writes are absolute, so a repeated stream has the same result.
+type VolumeStream struct {
+	gate    *Gate
+	scanner RecordScanner
+	sum     streamSum
+	to      VolumeContents
+	size    uint64
+	full    bool
+	next    uint64 // of a full stream: the first byte that is neither written nor zeroed
+	isData  bool   // the current payload belongs to the volume
+	at      uint64 // where its next byte belongs
+	ended   bool
+	err     error
+}
+
+// NewVolumeStream returns the reader of the planned stream of a volume with size bytes.
+func NewVolumeStream(a Arrival, size int64, to VolumeContents) (*VolumeStream, error) {
+	const subject = "volume"
+	if !a.Volume || a.Raw || a.Resumed || len(a.Snapshots) != 1 || size <= 0 {
+		return nil, errors.New("the contents of a volume come from one stream of one snapshot that is not raw")
+	}
+	gate, err := NewGate(ReceiveSpec{Target: subject, Arrival: a})
+	if err != nil {
+		return nil, err
+	}
+	return &VolumeStream{gate: gate, to: to, size: uint64(size), full: a.Base == 0}, nil
+}
+
+// Write takes the next bytes of the stream. After an error, it always fails.
+func (v *VolumeStream) Write(b []byte) (int, error) {
+	if v.err == nil {
+		v.err = v.take(b)
+	}
+	if v.err != nil {
+		return 0, v.err
+	}
+	return len(b), nil
+}
+
+// End returns nil if the stream was complete.
+func (v *VolumeStream) End() error {
+	if v.err == nil && !v.ended {
+		v.err = &Error{Kind: Incomplete, Op: OpSend, Detail: "the stream of the volume ended before its END record"}
+	}
+	return v.err
+}
+
+// take stores the next bytes. Errors of the contents are returned as they are, those of the stream
+// as *Error.
+func (v *VolumeStream) take(b []byte) error {
+	if err := v.gate.Check(b); err != nil {
+		return unplannedVolume(err)
+	}
+	for len(b) > 0 {
+		if v.scanner.Left() > 0 {
+			var payload []byte
+			payload, b = v.scanner.Payload(b)
+			v.sum.add(payload, v.scanner.order)
+			if !v.isData {
+				continue
+			}
+			if _, err := v.to.WriteAt(payload, int64(v.at)); err != nil {
+				return err
+			}
+			v.at += uint64(len(payload))
+			continue
+		}
+		var r *Record
+		var err error
+		if r, b, err = v.scanner.Header(b); r == nil || err != nil {
+			if err != nil {
+				return unplannedVolume(err)
+			}
+			continue
+		}
+		if err := v.checksum(r); err != nil {
+			return &Error{Kind: BadStream, Op: OpSend, Detail: fmt.Sprintf("stream of the volume at byte %d: %v", v.scanner.Offset(), err)}
+		}
+		if err := v.record(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unplannedVolume(err error) error {
+	return &Error{Kind: Unplanned, Op: OpSend, Detail: "the stream is not what was planned: " + err.Error(),
+		Hint: "if the source changed, run the same command again; otherwise do not trust that host"}
+}
+
+// Offsets of checksums in headers: of everything before this field, and in END records, of
+// everything before the record.
+const (
+	chainAt  = RecordSize - 32
+	endSumAt = 8
+)
+
+// checksum checks the checksums in a header.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_send.c (dump_record)
+func (v *VolumeStream) checksum(r *Record) error {
+	const wrong = "the checksum of the data before it is wrong"
+	if r.Type == RecordEnd && !v.sum.is(r.Header[endSumAt:], r.order) {
+		return errors.New(wrong)
+	}
+	v.sum.add(r.Header[:chainAt], r.order)
+	if r.Type != RecordBegin && !v.sum.is(r.Header[chainAt:], r.order) {
+		return errors.New(wrong)
+	}
+	v.sum.add(r.Header[chainAt:], r.order)
+	return nil
+}
+
+// record applies a header. The Gate has checked the order of the records.
+func (v *VolumeStream) record(r *Record) error {
+	v.isData = false
+	switch r.Type {
+	case RecordBegin:
+		return nil
+	case RecordEnd:
+		if err := v.zeroUpTo(v.size); err != nil {
+			return err
+		}
+		v.ended = true
+		return nil
+	case RecordFreeObjects:
+		if r.Object() <= volumeData && volumeData-r.Object() < r.Objects() {
+			return v.refuse(r, "it frees the data of the volume")
+		}
+		return nil
+	}
+	switch object := r.Object(); {
+	case object != volumeData && object != volumeProperties:
+		return v.refuse(r, "a volume has no such object")
+	case object == volumeProperties:
+		return nil
+	}
+	switch r.Type {
+	case RecordObject:
+		if r.u32(16) != volumeDataType {
+			return v.refuse(r, fmt.Sprintf("its type is %d, expected %d", r.u32(16), volumeDataType))
+		}
+		return nil
+	case RecordWrite:
+		return v.write(r)
+	case RecordFree:
+		return v.free(r)
+	}
+	return v.refuse(r, "zxfer requests only plain blocks")
+}
+
+func (v *VolumeStream) refuse(r *Record, why string) error {
+	return unplannedVolume(fmt.Errorf("%s record of object %d: %s", r.Type, r.Object(), why))
+}
+
+func (v *VolumeStream) write(r *Record) error {
+	switch {
+	case r.compression() != 0:
+		return v.refuse(r, "zxfer requests only plain blocks")
+	case r.Offset() > v.size || r.Length() > v.size-r.Offset():
+		return v.refuse(r, fmt.Sprintf("bytes %d to %d are beyond the volume's %d", r.Offset(), r.Offset()+r.Length(), v.size))
+	}
+	if err := v.zeroUpTo(r.Offset()); err != nil {
+		return err
+	}
+	v.isData, v.at, v.next = true, r.Offset(), r.Offset()+r.Length()
+	return nil
+}
+
+// zeroUpTo zeroes the bytes of a full stream before an offset that the stream did not write.
+func (v *VolumeStream) zeroUpTo(offset uint64) error {
+	if !v.full || v.next >= offset {
+		return nil
+	}
+	from := v.next
+	v.next = offset
+	return v.to.Zero(int64(from), int64(offset-from))
+}
+
+// free zeroes a range. A sender frees everything beyond the last block, also beyond the size.
+func (v *VolumeStream) free(r *Record) error {
+	from, to := min(r.Offset(), v.size), v.size
+	if n := r.Length(); n < v.size-from {
+		to = from + n
+	}
+	if v.full || from == to {
+		return nil // a full stream zeroes gaps
+	}
+	return v.to.Zero(int64(from), int64(to-from))
+}
+
+// streamSum is the checksum of a stream, fletcher-4 of its words of 4 bytes. Bytes may arrive in
+// pieces of any size.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_fletcher.c
+type streamSum struct {
+	a, b, c, d uint64
+	part       [4]byte // of an incomplete word
+	have       int
+}
+
+func (s *streamSum) add(p []byte, order binary.ByteOrder) {
+	if s.have > 0 {
+		n := copy(s.part[s.have:], p)
+		s.have, p = s.have+n, p[n:]
+		if s.have < len(s.part) {
+			return
+		}
+		s.have = 0
+		s.addWords(s.part[:], order)
+	}
+	whole := len(p) &^ 3
+	s.addWords(p[:whole], order)
+	s.have = copy(s.part[:], p[whole:])
+}
+
+func (s *streamSum) addWords(p []byte, order binary.ByteOrder) {
+	a, b, c, d := s.a, s.b, s.c, s.d
+	if order == binary.LittleEndian { // without an indirect call for each word
+		for ; len(p) >= 4; p = p[4:] {
+			a += uint64(binary.LittleEndian.Uint32(p))
+			b += a
+			c += b
+			d += c
+		}
+	}
+	for ; len(p) >= 4; p = p[4:] {
+		a += uint64(order.Uint32(p))
+		b += a
+		c += b
+		d += c
+	}
+	s.a, s.b, s.c, s.d = a, b, c, d
+}
+
+// is reports whether the checksum in a header is that of the bytes so far.
+func (s *streamSum) is(field []byte, order binary.ByteOrder) bool {
+	for i, w := range []uint64{s.a, s.b, s.c, s.d} {
+		if order.Uint64(field[8*i:]) != w {
+			return false
+		}
+	}
+	return true
+}
