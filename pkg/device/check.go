@@ -169,6 +169,8 @@ func (j *findings) checkContents(dst Facts, allow Allow) {
 	case found != "":
 	case dst.Unprobed != "":
 		summary, found = "cannot find out the contents of %s", dst.Unprobed
+	case dst.Volume != nil:
+		summary, found = "%s has a record of a copy of a volume", dst.Volume.String()
 	case dst.Kind == KindFile && dst.HasData:
 		summary, found = "%s is a file with data", fmt.Sprintf("%d bytes", dst.Size)
 	default:
@@ -253,6 +255,9 @@ func checkSource(src Facts) []finding.Finding {
 	}
 	if src.Name != "" && src.Size == 0 && !src.Denied {
 		j.add(finding.Fail, "source-empty", "0 bytes", "insert a medium, or attach the image of the device", "%s has no medium: its size is 0 bytes", src.Path)
+	}
+	if c := src.Volume; c != nil && c.Applying.GUID != 0 {
+		j.add(finding.Fail, "source-incomplete", "", "complete it first: "+paste("zxfer send", c.Applying.String())+" TARGET", "%s holds %s", src.Path, c)
 	}
 	for _, m := range src.Mounts {
 		if !m.ReadOnly {

@@ -213,12 +213,17 @@ func DigestOf(ctx context.Context, q DigestQuery, progress func(transfer.Progres
 	if d.Result, sums, err = hashAll(ctx, src, q.Options, progress); err != nil {
 		return d, err
 	}
+	d.addParts(sums)
+	return d, nil
+}
+
+// addParts sets the parts from the sums of all blocks.
+func (d *Digest) addParts(sums []Sum) {
 	_, d.PartBytes = Parts(d.Result.Device.Size, d.Result.Device.Block)
 	for part := range slices.Chunk(sums, max(1, int(d.PartBytes)/d.Result.Device.Block)) {
 		fold := foldSums(part)
 		d.Parts = append(d.Parts, fold[:])
 	}
-	return d, nil
 }
 
 // hashAll hashes a device and returns the sums of its blocks. It always closes the

@@ -85,6 +85,9 @@ type Facts struct {
 	Allocated int64     `json:"allocated,omitempty"` // disk space used by a file
 	HasData   bool      `json:"has_data,omitempty"`  // the file is not one single hole
 
+	// Volume describes a copy of a ZFS volume's snapshot, nil for none.
+	Volume *VolumeCopy `json:"volume,omitempty"`
+
 	FilesystemFree int64  `json:"filesystem_free,omitempty"` // bytes available to this user
 	FilesystemType string `json:"filesystem_type,omitempty"`
 
@@ -213,6 +216,7 @@ func inspect(ctx context.Context, v view, path string) (Facts, error) {
 		return f, err
 	}
 	f.probe(ctx, v)
+	f.inspectVolume(v)
 	return f, nil
 }
 

@@ -104,6 +104,9 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 	if err != nil {
 		return nil, err
 	}
+	if err := removeVolumeRecord(t.Target); err != nil {
+		return nil, errors.Join(err, dst.Discard())
+	}
 	return &deviceWriter{Target: dst, opt: t.Options, buf: AlignedBuffer(t.Options.Block)}, nil
 }
 

@@ -220,6 +220,9 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := removeVolumeRecord(t.Target); err != nil {
+		return nil, nil, errors.Join(err, dst.Discard())
+	}
 	use := journalResume
 	if t.NoResume || state.Stored == 0 {
 		use = journalNew

@@ -1,0 +1,541 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/kballard/go-shellquote"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
+)
+
+// VolumeTask is the copy of a volume's snapshot to a device or image file: in full, or only the
+// changes since the snapshot that the target holds.
+type VolumeTask struct {
+	Target   Facts          `json:"target"` // as planned: the opened device must match
+	Snapshot VolumeSnapshot `json:"snapshot"`
+	// Base is the snapshot since which the changes come, zero for a full copy.
+	Base     VolumeSnapshot `json:"base,omitzero"`
+	Allow    Allow          `json:"allow"`
+	NoVerify bool           `json:"no_verify,omitempty"` // do not read back
+}
+
+// SourceFacts describes the snapshot to the checks of the target.
+func (t VolumeTask) SourceFacts() Facts {
+	return Facts{Path: t.Snapshot.String(), Real: t.Snapshot.String(), Kind: KindSnapshot, Size: t.Snapshot.Size}
+}
+
+// KindSnapshot is the kind of Facts for a snapshot of a ZFS volume.
+const KindSnapshot = "snapshot"
+
+// Interrupted reports whether the target holds this copy, interrupted and otherwise unchanged.
+func (t VolumeTask) Interrupted() bool {
+	c := t.Target.Volume
+	return c != nil && c.Changed == "" && c.Applying.GUID == t.Snapshot.GUID && c.Applying.GUID != 0 && c.Held.GUID == t.Base.GUID
+}
+
+// CheckTarget returns the objections to the copy. Changes need no consent, because the target holds
+// the snapshot since which they come.
+func (t VolumeTask) CheckTarget() []finding.Finding {
+	allow := t.Allow
+	allow.Sparse = true
+	f := findings(checkTarget(t.SourceFacts(), t.Target, allow))
+	full := t.Base.GUID == 0
+	ours := !full || t.Interrupted()
+	kept := f[:0]
+	for _, x := range f {
+		if !x.Consent || !ours {
+			kept = append(kept, x)
+		}
+	}
+	f = kept
+	c := t.Target.Volume
+	switch {
+	case full && t.Target.Kind == KindZvol:
+		f.add(finding.Fail, "target-volume", "", "send to its dataset: zxfer send SRC HOST:POOL/NAME", "%s is a ZFS volume", t.Target.Path)
+	case full && t.Target.Kind == KindFile && c == nil && t.Target.Size != 0 && t.Target.Size != t.Snapshot.Size:
+		f.add(finding.Fail, "target-size", fmt.Sprintf("%d bytes, the volume has %d", t.Target.Size, t.Snapshot.Size), "name another file, or delete this one",
+			"%s has another size than the volume, and is not a copy that zxfer made", t.Target.Path)
+	case full:
+	case c == nil:
+		f.add(finding.Fail, "target-no-record", "", t.fullHint(), "%s has no record of a copy of a volume", t.Target.Path)
+	case c.Changed != "":
+		f.add(finding.Fail, "target-changed", c.Changed, t.fullHint(), "%s no longer holds %s: %s", t.Target.Path, c.Held, c.Changed)
+	case c.Held.GUID != t.Base.GUID, c.Applying.GUID != 0 && c.Applying.GUID != t.Snapshot.GUID:
+		f.add(finding.Fail, "target-base", "", t.fullHint(), "%s holds %s, not %s", t.Target.Path, c, t.Base)
+	}
+	return f
+}
+
+// String describes the contents of a target.
+func (c *VolumeCopy) String() string {
+	text := c.Held.String()
+	switch {
+	case c.Held.GUID == 0 && c.Applying.GUID == 0:
+		return c.Changed
+	case c.Held.GUID == 0:
+		text = "an incomplete copy of " + c.Applying.String()
+	case c.Applying.GUID != 0:
+		text += " with a part of the changes up to @" + c.Applying.Name
+	}
+	if c.Changed != "" {
+		text += ", but " + c.Changed
+	}
+	return text
+}
+
+// fullHint returns how to copy in full.
+func (t VolumeTask) fullHint() string {
+	return fmt.Sprintf("to copy everything again, use zxfer dev with {{overwrite}} {{confirm}} %s", shellquote.Join(t.Target.Confirmation()))
+}
+
+// VolumeTarget is a device or image file that gets the contents of a volume's snapshot. Its record
+// tells at any time what it holds. Methods except Abort must not be called concurrently. Written data
+// must not be changed again by the same copy.
+//
+// A copy writes the head of the target last. Until then, an interrupted full copy looks like no file
+// system, and a write of another program to the head is detected.
+type VolumeTarget struct {
+	*Target
+	task   VolumeTask
+	ctx    context.Context
+	cancel context.CancelFunc
+	record volumeRecord
+	resize int64 // of an existing file: the size to set at the start, 0 for none
+	began  bool  // the record says that the copy is incomplete
+
+	head    []byte
+	chunk   []byte // written data that is not stored yet
+	chunkAt int64
+	used    int // bytes in chunk
+	written []writtenRange
+	zeroed  []Range
+	pending int64   // bytes in written and zeroed, which are not read back yet
+	later   []Range // zeros that are not stored yet
+	account Account
+
+	busy sync.Mutex // held by each method that writes
+}
+
+// writtenRange is a range of at most volumeChunk bytes with its mark.
+type writtenRange struct {
+	Range
+	mark Mark
+}
+
+const (
+	volumeChunk = 1 << 20 // bytes written at once
+	// Data is read back after this many bytes or ranges.
+	verifyBytes  = 256 << 20
+	verifyRanges = 1 << 14
+	verifyZeros  = 1 << 10 // each write is compared with these ranges
+	// longZeros is the length of ranges that are zeroed after all data has arrived. A device without
+	// a command for zeros may need hours for them, in which the transfer seems to stall.
+	longZeros = 64 << 20
+)
+
+// maxVolume is the largest size of a volume in bytes.
+const maxVolume = 1 << 50
+
+func (s VolumeSnapshot) check() error {
+	if s.GUID == 0 || s.Size <= 0 || s.Size > maxVolume {
+		return fmt.Errorf("invalid request: snapshot %q of a volume with %d bytes and GUID %d", s, s.Size, s.GUID)
+	}
+	return nil
+}
+
+// OpenVolume opens the target of a copy. It changes nothing but creates a new file. ctx bounds the
+// life of the VolumeTarget.
+func OpenVolume(ctx context.Context, t VolumeTask) (_ *VolumeTarget, err error) {
+	if err := t.Snapshot.check(); err != nil {
+		return nil, err
+	}
+	now, err := Inspect(ctx, t.Target.Path)
+	if err != nil {
+		return nil, err
+	}
+	if !t.Target.Same(now) {
+		return nil, fault.Refusef("inspect the device, then run the same command again", "%s is another device than the planned one", t.Target.Path)
+	}
+	t.Target = now
+	if err := finding.Refusal(finding.Failed(t.CheckTarget())); err != nil {
+		return nil, err
+	}
+	open := t.Snapshot.Size
+	if now.Kind == KindFile {
+		open = now.Size
+	}
+	dst, err := OpenTarget(ctx, now, open, true)
+	if err != nil {
+		return nil, err
+	}
+	v := &VolumeTarget{Target: dst, task: t, chunk: AlignedBuffer(volumeChunk)}
+	v.ctx, v.cancel = context.WithCancel(ctx)
+	if now.Kind == KindFile {
+		v.resize = t.Snapshot.Size
+		dst.size = t.Snapshot.Size
+	}
+	if err := v.prepareRecord(); err != nil {
+		return nil, errors.Join(err, v.release())
+	}
+	return v, nil
+}
+
+// prepareRecord reads the record and the head under the lock of the target. Only now can no other
+// copy change them.
+func (v *VolumeTarget) prepareRecord() error {
+	t := &v.task
+	old, err := readVolumeRecord(t.Target)
+	if t.Base.GUID == 0 && errors.Is(err, errBadRecord) {
+		err = nil // the full copy replaces it
+	}
+	if err != nil {
+		return err
+	}
+	size := t.Snapshot.Size
+	head, err := readHead(t.Target)
+	if err != nil {
+		return err
+	}
+	v.head = head[:min(size, headSize)]
+	r := &v.record
+	switch {
+	case t.Base.GUID == 0:
+		r.Head = hashHead(v.head, size)
+	case old == nil || old.Held.GUID != t.Base.GUID || old.Applying.GUID != 0 && old.Applying.GUID != t.Snapshot.GUID || !old.intact(head):
+		return fault.Refusef("run the same command again", "%s was changed after the copy was planned", t.Target.Path)
+	default:
+		*r = *old
+		if from := old.Held.Size; from < size { // the volume has grown
+			clear(v.head[min(from, int64(len(v.head))):])
+			from = max(from, int64(len(v.head)))
+			v.later = append(v.later, Range{from, size - from})
+		}
+	}
+	r.Applying = t.Snapshot
+	r.ModTime, r.Boot, r.Written = 0, "", 0
+	if !t.Target.IsFile() {
+		r.Device = t.Target.identity()
+	}
+	return nil
+}
+
+// WriteAt writes a part of the snapshot. It may store it later.
+func (v *VolumeTarget) WriteAt(p []byte, off int64) (int, error) {
+	v.busy.Lock()
+	defer v.busy.Unlock()
+	if err := v.check(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	done := 0
+	if off < int64(len(v.head)) {
+		done = copy(v.head[off:], p)
+	}
+	for done < len(p) {
+		at := off + int64(done)
+		if v.used > 0 && (at != v.chunkAt+int64(v.used) || v.used == len(v.chunk)) {
+			if err := v.flush(); err != nil {
+				return done, err
+			}
+		}
+		if v.used == 0 {
+			v.chunkAt = at
+		}
+		// Chunks end at multiples of their length, so that writes are aligned.
+		room := int64(len(v.chunk)) - v.chunkAt%int64(len(v.chunk)) - int64(v.used)
+		if room == 0 {
+			if err := v.flush(); err != nil {
+				return done, err
+			}
+			continue
+		}
+		n := copy(v.chunk[v.used:v.used+int(room)], p[done:])
+		v.used, done = v.used+n, done+n
+	}
+	v.account.Data += int64(len(p))
+	return len(p), nil
+}
+
+// Zero makes a range read as zeros. It may do so later.
+func (v *VolumeTarget) Zero(off, n int64) error {
+	v.busy.Lock()
+	defer v.busy.Unlock()
+	if err := v.check(off, n); err != nil {
+		return err
+	}
+	v.account.Zeros += n
+	if off < int64(len(v.head)) {
+		k := min(n, int64(len(v.head))-off)
+		clear(v.head[off : off+k])
+		off, n = off+k, n-k
+	}
+	if n == 0 {
+		return nil
+	}
+	if n >= longZeros {
+		v.later = append(v.later, Range{off, n})
+		return nil
+	}
+	return v.zero(off, n)
+}
+
+// check returns an error if a range is not within the volume, or the copy was aborted. If the range
+// overlaps earlier zeros, it stores and reads back those first.
+func (v *VolumeTarget) check(off, n int64) error {
+	if v.ctx.Err() != nil {
+		return context.Cause(v.ctx)
+	}
+	if err := v.checkRange(off, n); err != nil {
+		return err
+	}
+	overlaps := func(r Range) bool { return off < r.Start+r.Length && r.Start < off+n }
+	if slices.ContainsFunc(v.later, overlaps) {
+		if err := v.zeroLater(); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(v.zeroed, overlaps) {
+		if err := v.flush(); err != nil {
+			return err
+		}
+		return v.settle()
+	}
+	return nil
+}
+
+func (v *VolumeTarget) zeroLater() error {
+	all := v.later
+	v.later = nil
+	for _, r := range all {
+		for r.Length > 0 {
+			if v.ctx.Err() != nil {
+				return context.Cause(v.ctx)
+			}
+			step := min(r.Length, longZeros)
+			if err := v.zero(r.Start, step); err != nil {
+				return err
+			}
+			r.Start, r.Length = r.Start+step, r.Length-step
+		}
+	}
+	return nil
+}
+
+func (v *VolumeTarget) zero(off, n int64) error {
+	if err := v.flush(); err != nil {
+		return err
+	}
+	if err := v.begin(); err != nil {
+		return err
+	}
+	if err := v.Target.Zero(off, n); err != nil {
+		return err
+	}
+	v.zeroed = append(v.zeroed, Range{off, n})
+	return v.note(n)
+}
+
+// flush writes the chunk.
+func (v *VolumeTarget) flush() error {
+	if v.used == 0 {
+		return nil
+	}
+	if err := v.begin(); err != nil {
+		return err
+	}
+	p := v.chunk[:v.used]
+	if _, err := v.Target.WriteAt(p, v.chunkAt); err != nil {
+		return err
+	}
+	v.used = 0
+	v.written = append(v.written, writtenRange{Range{v.chunkAt, int64(len(p))}, MarkOf(p)})
+	return v.note(int64(len(p)))
+}
+
+// begin makes the record say that the copy is incomplete, before the first change of the target.
+func (v *VolumeTarget) begin() error {
+	if v.began {
+		return nil
+	}
+	t := &v.task
+	if t.Target.IsFile() {
+		st, err := v.stat()
+		if err != nil {
+			return err
+		}
+		v.record.Inode = st.Ino
+	}
+	if err := v.record.write(t.Target); err != nil {
+		return err
+	}
+	v.began = true
+	if v.resize > 0 {
+		if err := v.extend(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note counts stored bytes, and reads them back from time to time.
+func (v *VolumeTarget) note(n int64) error {
+	v.pending += n
+	if v.pending < verifyBytes && len(v.written) < verifyRanges && len(v.zeroed) < verifyZeros {
+		return nil
+	}
+	return v.settle()
+}
+
+// settle makes all stored data durable and reads it back. The chunk must be empty.
+func (v *VolumeTarget) settle() error {
+	if err := v.Sync(); err != nil {
+		return err
+	}
+	if !v.task.NoVerify {
+		for _, r := range v.written {
+			if err := v.readBack(r.Range, func(p []byte) bool { return MarkOf(p) == r.mark }); err != nil {
+				return err
+			}
+		}
+		for _, r := range v.zeroed {
+			if err := v.readBackZeros(r); err != nil {
+				return err
+			}
+		}
+		v.account.Verified += v.pending
+	}
+	v.written, v.zeroed, v.pending = v.written[:0], v.zeroed[:0], 0
+	return nil
+}
+
+// readBackZeros checks a zeroed range. A hole of a file needs no reading.
+func (v *VolumeTarget) readBackZeros(r Range) error {
+	for off, end := r.Start, r.Start+r.Length; off < end; {
+		data, stop, err := v.NextData(off)
+		if err != nil {
+			return err
+		}
+		data, stop = min(data, end), min(stop, end)
+		for at := data; at < stop; at += volumeChunk {
+			if err := v.readBack(Range{at, min(volumeChunk, stop-at)}, IsZero); err != nil {
+				return err
+			}
+		}
+		off = max(stop, data)
+	}
+	return nil
+}
+
+// readBack checks a range of at most volumeChunk bytes. It overwrites the chunk.
+func (v *VolumeTarget) readBack(r Range, ok func([]byte) bool) error {
+	if v.ctx.Err() != nil {
+		return context.Cause(v.ctx)
+	}
+	p := v.chunk[:r.Length]
+	if n, err := v.ReadAt(p, r.Start); n < len(p) {
+		return fmt.Errorf("%s: read back at byte %d: %w", v.Name(), r.Start, errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	if !ok(p) {
+		return fmt.Errorf("%s: %w: bytes %d to %d", v.Name(), ErrCorrupt, r.Start, r.Start+r.Length)
+	}
+	return nil
+}
+
+// Commit stores the rest of the snapshot and makes the record say that the target holds it. The
+// caller must have checked that the stream was complete. It releases the target.
+func (v *VolumeTarget) Commit(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, v.cancel)
+	defer stop()
+	v.busy.Lock()
+	err := v.commit()
+	v.busy.Unlock()
+	return errors.Join(err, v.release())
+}
+
+// commitSteps returns the steps of Commit. A copy that ends between two of them can be repeated.
+func (v *VolumeTarget) commitSteps() []func() error {
+	return []func() error{v.flush, v.begin, v.zeroLater, v.settle, v.Identity, v.writeHead, v.settle, v.Target.Commit, v.complete}
+}
+
+func (v *VolumeTarget) commit() error {
+	for _, step := range v.commitSteps() {
+		if v.ctx.Err() != nil {
+			return context.Cause(v.ctx)
+		}
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeHead writes the head by units, each of which a killed process leaves old or new.
+func (v *VolumeTarget) writeHead() error {
+	v.record.NextHead = hashHead(v.head, v.task.Snapshot.Size)
+	if err := v.record.write(v.task.Target); err != nil {
+		return err
+	}
+	for off := 0; off < len(v.head); off += headUnit {
+		p := v.head[off:min(off+headUnit, len(v.head))]
+		if _, err := v.Target.WriteAt(p, int64(off)); err != nil {
+			return err
+		}
+		v.written = append(v.written, writtenRange{Range{int64(off), int64(len(p))}, MarkOf(p)})
+		v.pending += int64(len(p))
+	}
+	return nil
+}
+
+// complete makes the record say that the target holds the snapshot.
+func (v *VolumeTarget) complete() error {
+	r, f := &v.record, &v.task.Target
+	next := volumeRecord{VolumeCopy: VolumeCopy{Held: r.Applying}, Head: r.NextHead, Device: r.Device}
+	if f.IsFile() {
+		st, err := v.stat()
+		if err != nil {
+			return err
+		}
+		next.ModTime = unix.TimespecToNsec(st.Mtim)
+	} else if n, known := host().written(f.Name); known {
+		next.Boot, next.Written = f.Boot, n
+	}
+	return next.write(*f)
+}
+
+// Abort ends the copy. What was written remains, and the record says so. A file without any data is
+// deleted.
+func (v *VolumeTarget) Abort() error {
+	v.cancel()
+	v.busy.Lock()
+	defer v.busy.Unlock()
+	return v.release()
+}
+
+// release closes the target. It may be called again.
+func (v *VolumeTarget) release() error {
+	v.cancel()
+	end := v.Close
+	if !v.began {
+		end = v.Discard
+	}
+	if err := end(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Account returns the statistics of the copy.
+func (v *VolumeTarget) Account() Account {
+	v.busy.Lock()
+	defer v.busy.Unlock()
+	a := v.account
+	a.Size = v.task.Snapshot.Size
+	return a
+}
