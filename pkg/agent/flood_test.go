@@ -256,7 +256,7 @@ type noDevices struct{ *host }
 
 func (h noDevices) Run(ctx context.Context, r *hosts.Request) error {
 	switch r.Op.Name() {
-	case hosts.OpInspectDevice.Name(), hosts.OpDeviceState.Name(), hosts.OpDigestDevice.Name(), hosts.OpCapture.Name(), hosts.OpMeasure.Name():
+	case hosts.OpInspectDevice.Name(), hosts.OpDeviceState.Name(), hosts.OpDigestDevice.Name(), hosts.OpDigestVolume.Name(), hosts.OpCapture.Name(), hosts.OpMeasure.Name():
 		panic(r.Op.Name())
 	}
 	return h.host.Run(ctx, r)

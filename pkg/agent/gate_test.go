@@ -161,8 +161,8 @@ func TestEveryRequestFieldHasDecision(t *testing.T) {
 		require.Empty(t, judged(o, args), "%s: add a decision to package authz, or the reason for the refusal to this test", o.Name())
 	}
 	send, receive, dial := hosts.SendStream{}, hosts.ReceiveStream{}, hosts.Dial{}
-	device, noise, reads, writes := hosts.WriteDevice{}, hosts.Noise{}, hosts.SendFiles{}, hosts.ReceiveFiles{}
-	for _, end := range []any{&send, &receive, &dial, &device, &noise, &reads, &writes} {
+	device, volume, noise, reads, writes := hosts.WriteDevice{}, hosts.WriteVolume{}, hosts.Noise{}, hosts.SendFiles{}, hosts.ReceiveFiles{}
+	for _, end := range []any{&send, &receive, &dial, &device, &volume, &noise, &reads, &writes} {
 		fill(reflect.ValueOf(end).Elem())
 	}
 	accept := hosts.Accept{Session: "s"}
@@ -170,6 +170,7 @@ func TestEveryRequestFieldHasDecision(t *testing.T) {
 		require.Empty(t, judged(hosts.OpTransfer, reflect.ValueOf(task)), "add a decision to package authz")
 	}
 	require.Equal(t, "hosts.WriteDevice.Task", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "restricted keys may not access devices")
+	require.Equal(t, "hosts.WriteVolume.Volume", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: volume})), "restricted keys may not access devices")
 	require.Equal(t, "hosts.ReceiveFiles.Into", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "restricted keys may not restore files")
 	require.Equal(t, "hosts.Noise.Time", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "restricted keys may not measure")
 }

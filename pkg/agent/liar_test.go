@@ -96,6 +96,7 @@ func questions() []question {
 	var options device.Options
 	options.Block = 1 << 20
 	copies := device.Task{Source: disk, Target: image, Write: true, Request: device.Request{Options: options}}
+	snapshot := device.VolumeSnapshot{Dataset: "tank/vm", Name: "x", GUID: 9, Size: 3 << 20}
 	network := &tcp.Network{Streams: 1, RTT: 5, Congestion: "cubic", BusyTime: 9}
 	moment := transfer.Progress{Bytes: 7, Elapsed: 8, Stages: []transfer.Stage{{Name: transfer.StageRead, Bytes: 7, Busy: 1, WaitIn: 2, WaitOut: 3}}, Network: network}
 	offer := tcp.Offer{Mode: tcp.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
@@ -129,6 +130,10 @@ func questions() []question {
 		ask(hosts.OpInspectDevice, devicePath, disk),
 		ask(hosts.OpDeviceState, copies, device.State{Started: true, Stored: 1 << 20, Unusable: "why"}),
 		ask(hosts.OpDigestDevice, device.DigestQuery{Device: disk, Options: options},
+			device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}),
+		ask(hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: "s"}, To: hosts.WriteVolume{Volume: device.VolumeTask{Target: image, Snapshot: snapshot}}},
+			hosts.Result{Result: transfer.Result{Progress: moment, Digest: sum}, Device: &device.Account{Size: 3 << 20, Data: 1}}),
+		ask(hosts.OpDigestVolume, hosts.VolumeDigestQuery{Snapshot: snapshot, Options: options},
 			device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}),
 		ask(hosts.OpReadFiles, files.Query{Snapshot: "tank/a@x", Sample: 1, Within: 1},
 			files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts),
@@ -387,7 +392,7 @@ func TestAnswerMemoryIsBounded(t *testing.T) {
 	} {
 		text := answer(&message{ID: 1}, body)[0]
 		for _, q := range questions() {
-			if !slices.Contains([]string{hosts.OpList.Name(), hosts.OpEstimate.Name(), hosts.OpDigestDevice.Name(), hosts.OpTransfer.Name()}, q.op) {
+			if !slices.Contains([]string{hosts.OpList.Name(), hosts.OpEstimate.Name(), hosts.OpDigestDevice.Name(), hosts.OpDigestVolume.Name(), hosts.OpTransfer.Name()}, q.op) {
 				continue
 			}
 			runtime.GC()

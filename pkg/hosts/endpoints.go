@@ -114,6 +114,8 @@ func OptionsOf(end any) transfer.Options {
 		return e.Options
 	case ReceiveStream:
 		return e.Options
+	case WriteVolume:
+		return e.Options
 	case SendFiles:
 		return e.Options
 	case ReceiveFiles:

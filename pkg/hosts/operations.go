@@ -20,7 +20,7 @@ func Operations() []Operation {
 	return []Operation{
 		OpFacts, OpHostFacts, OpList, OpDatasetOf, OpProperties, OpEstimate, OpHolds,
 		OpSnapshot, OpSnapshotFrozen, OpHold, OpRelease, OpBookmark, OpDestroy, OpCreateParents, OpDiscardPartial,
-		OpDigest, OpOffer, OpTransfer, OpReadFiles, OpInspectDevice, OpDeviceState, OpDigestDevice, OpCapture, OpMeasure,
+		OpDigest, OpOffer, OpTransfer, OpReadFiles, OpInspectDevice, OpDeviceState, OpDigestDevice, OpDigestVolume, OpCapture, OpMeasure,
 		OpSetProperties, OpMount, OpUnmount, OpRollback, OpInheritKey, OpInheritKeyAsserted, OpMakeEncryptionRoot, OpInUse,
 		OpDamage, OpScrub, OpSync, OpRevert,
 		OpCreateDrillClone, OpDestroyDrillClones, OpRunInDrillClone,
@@ -268,6 +268,17 @@ var OpDigestDevice = Op[device.DigestQuery, device.Digest]{
 	ability: toCopyDevices,
 	check:   checkDeviceDigest,
 	long:    true,
+}
+
+// OpDigestVolume hashes the contents of a volume's snapshot like a device. It reads the whole snapshot.
+var OpDigestVolume = Op[VolumeDigestQuery, device.Digest]{
+	name:    "digest-volume",
+	full:    (*Local).DigestVolume,
+	ability: toCopyDevices,
+	check: func(q VolumeDigestQuery, d *device.Digest) error {
+		return checkDeviceDigest(device.DigestQuery{Device: device.Facts{Size: q.Snapshot.Size}, Options: q.Options}, d)
+	},
+	long: true,
 }
 
 const toMeasure = "measure the host or read its system settings"

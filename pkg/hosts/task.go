@@ -25,6 +25,7 @@ const (
 	none   kind = ""
 	stream kind = "stream"
 	drive  kind = "device"
+	volume kind = "volume" // a stream that a device stores
 	tree   kind = "files"
 	noise  kind = "noise"
 	dial   kind = "dial"
@@ -47,10 +48,10 @@ func (t Task) kinds() (from, to kind) {
 	return from, to
 }
 
-// Moves returns the kind of the data: stream, device, files, noise or nothing.
+// Moves returns the kind of the data: stream, device, volume, files, noise or nothing.
 func (t Task) Moves() string {
 	from, to := t.kinds()
-	if from.remote() {
+	if from.remote() || to == volume {
 		return string(to)
 	}
 	return string(from)
@@ -60,6 +61,9 @@ func (t Task) Moves() string {
 // host.
 func (t Task) check() error {
 	from, to := t.kinds()
+	if from == stream && to == volume {
+		return nil
+	}
 	if from == none || to == none || from.remote() == to.remote() && (from != to || from.remote()) {
 		return errors.New("a task requires two ends of the same kind, or one end and a connection")
 	}
@@ -101,7 +105,7 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 		return fmt.Errorf("from: %w", err)
 	}
 	if t.To, err = decodeEnd(ends.To, map[kind]func([]byte) (To, error){
-		stream: decodeAs[To, ReceiveStream], drive: decodeAs[To, WriteDevice], tree: decodeAs[To, ReceiveFiles], noise: decodeAs[To, Nowhere], nothing: decodeAs[To, Nothing], dial: decodeAs[To, Dial], accept: decodeAs[To, Accept],
+		stream: decodeAs[To, ReceiveStream], drive: decodeAs[To, WriteDevice], volume: decodeAs[To, WriteVolume], tree: decodeAs[To, ReceiveFiles], noise: decodeAs[To, Nowhere], nothing: decodeAs[To, Nothing], dial: decodeAs[To, Dial], accept: decodeAs[To, Accept],
 	}); err != nil {
 		return fmt.Errorf("to: %w", err)
 	}

@@ -127,7 +127,7 @@ func (l *Local) send(ctx context.Context, from From, link *tcp.Link, progress fu
 	}
 	defer src.Close()
 	res.Result, err = transfer.Send(ctx, src, link, OptionsOf(from), progress)
-	res.addFiles(src, nil)
+	res.addAccounts(src, nil)
 	if err == nil {
 		res.Blocks = BlocksOf(src)
 	}
@@ -145,7 +145,7 @@ func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress fun
 		return res, err
 	}
 	res.Result, err = transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
-	res.addFiles(nil, sink)
+	res.addAccounts(nil, sink)
 	return res, err
 }
 
@@ -160,7 +160,7 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 		return res, err
 	}
 	res.Result, err = transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
-	res.addFiles(src, sink)
+	res.addAccounts(src, sink)
 	if err == nil {
 		res.Blocks = BlocksOf(src)
 	}
@@ -191,6 +191,8 @@ func (l *Local) OpenTo(ctx context.Context, offset To) (transfer.Sink, error) {
 		return l.tools.OpenReceive(ctx, to.Spec)
 	case ReceiveFiles:
 		return files.Unpack(to.Into)
+	case WriteVolume:
+		return openVolume(ctx, to.Volume)
 	case Nowhere:
 		return probe.Discard(), nil
 	}
@@ -239,8 +241,12 @@ func BlocksOf(src transfer.Source) uint64 {
 	return 0
 }
 
-// addFiles adds the file counts of the ends in this process.
-func (r *Result) addFiles(src transfer.Source, sink transfer.Sink) {
+// addAccounts adds the counts of the ends in this process.
+func (r *Result) addAccounts(src transfer.Source, sink transfer.Sink) {
+	if v, ok := sink.(*volumeSink); ok {
+		a := v.target.Account()
+		r.Device = &a
+	}
 	from, sends := src.(*files.Packer)
 	to, receives := sink.(*files.Unpacker)
 	var a files.Account

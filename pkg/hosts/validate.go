@@ -46,6 +46,9 @@ func checkDevice(name string, f *device.Facts) error {
 	case !path.IsAbs(f.Real):
 		return fmt.Errorf("%q has the address %q", name, cut(f.Real))
 	}
+	if err := checkVolume(f.Volume); err != nil {
+		return err
+	}
 	return plausible(f, verbatim)
 }
 
@@ -151,7 +154,7 @@ func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 
 // checkResult returns an error if the result does not fit the task.
 func checkResult(t Task, r *Result) error {
-	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == tree) != (r.Files != nil) || (moves == noise) != (r.NoiseRate != nil) {
+	if moves := kind(t.Moves()); (moves == drive || moves == volume) != (r.Device != nil) || (moves == tree) != (r.Files != nil) || (moves == noise) != (r.NoiseRate != nil) {
 		return errors.New("got the result of another task")
 	}
 	if r.Digest != "" && !isHex(r.Digest, 16) {

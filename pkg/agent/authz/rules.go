@@ -68,6 +68,7 @@ func rules() map[string]anyRule {
 		of(hosts.OpInspectDevice, rule[string]{}),
 		of(hosts.OpDeviceState, rule[device.Task]{}),
 		of(hosts.OpDigestDevice, rule[device.DigestQuery]{}),
+		of(hosts.OpDigestVolume, rule[hosts.VolumeDigestQuery]{}),
 	} {
 		all[entry.op] = entry.rule
 	}
