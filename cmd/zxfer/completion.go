@@ -73,6 +73,7 @@ const (
 type argKind struct {
 	datasets, snapshots bool
 	alone               bool // a host without a colon
+	files               bool // with datasets: a path may also be relative, without "./"
 }
 
 // completeEnds completes SRC and TARGET.
@@ -82,7 +83,7 @@ func completeEnds(ends ...argKind) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		kind := ends[len(args)]
-		if strings.HasPrefix(typed, "/") || strings.HasPrefix(typed, ".") || typed == "" && !kind.datasets {
+		if strings.HasPrefix(typed, "/") || strings.HasPrefix(typed, ".") || typed == "" && (kind.files || !kind.datasets) {
 			return nil, cobra.ShellCompDirectiveDefault // the shell completes paths
 		}
 		shell := ""
@@ -92,7 +93,7 @@ func completeEnds(ends ...argKind) cobra.CompletionFunc {
 		found := kind.find(cmd.Context(), remoteShell(shell), typed)
 		found = slices.DeleteFunc(found, func(name string) bool { return !strings.HasPrefix(name, typed) })
 		var directive cobra.ShellCompDirective
-		if kind.datasets {
+		if kind.datasets && !kind.files {
 			directive |= cobra.ShellCompDirectiveNoFileComp
 		}
 		if slices.ContainsFunc(found, func(name string) bool { return strings.HasSuffix(name, ":") }) {

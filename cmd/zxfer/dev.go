@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -40,8 +41,10 @@ func newDev(a *app) *cobra.Command {
 		Short: "Copy a block device or image file",
 		Long: `Copy a block device or image file to another one, on this host or over the
 network. zxfer skips zeros, reads written blocks back and compares their
-digests. It refuses a target that is in use, is too small, or contains data.`,
+digests. It refuses a target that is in use, is too small, or contains data.
+If SRC is a ZFS volume, zxfer copies a snapshot, and later only changes.`,
 		Annotations: map[string]string{argsTitle: `  SRC     [[user@]host:]/PATH or ./PATH; - is standard input
+          [[user@]host:]VOLUME[@SNAPSHOT] (default: the most recent snapshot)
   TARGET  [[user@]host:]/PATH or ./PATH; - is standard output`},
 		Example: `  zxfer dev -n /dev/sda backup1:/dev/sdb
       show both devices and the plan; change nothing
@@ -56,7 +59,7 @@ digests. It refuses a target that is in use, is too small, or contains data.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeEnds(argKind{}, argKind{}),
+		ValidArgsFunction: completeEnds(argKind{datasets: true, snapshots: true, files: true}, argKind{}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := o.request(cmd.Flags(), args[0], args[1])
 			if err != nil {
@@ -120,6 +123,16 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	if err := checkSkipped(req.SkipChecks); err != nil {
 		return req, err
 	}
+	if req.OfVolume() {
+		if _, err := os.Lstat(req.Source.Name); err == nil && req.Source.Local() {
+			return req, job.NotAPath(req.Source) // more likely a relative path
+		}
+		if err := refuseIneffective(flags, "with a volume, which zxfer copies as a stream", "delta", "no-resume", "skip-errors", "lvm-snapshot", "map", "sparse", "bs", "measure"); err != nil {
+			return req, err
+		}
+	} else if err := refuseIneffective(flags, "without a volume as SRC", "decrypt"); err != nil {
+		return req, err
+	}
 	if req.Compare {
 		const because = "with --verify-only, which copies nothing"
 		if err := cmp.Or(refuseIneffective(flags, because, copyFlags()...), req.RefuseIneffective(transport.NothingMoved, because)); err != nil {
@@ -146,6 +159,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&req.SkipErrors, "skip-errors", false, "write zeros for unreadable blocks, and exit with 1")
 		f.StringVar(&req.LVMSnapshot, "lvm-snapshot", "", "copy a temporary LVM snapshot of SRC with `SIZE` of space")
 		f.StringVar(&o.mapFile, "map", "", "write a ddrescue map of unreadable blocks to `FILE`")
+		f.BoolVar(&req.Decrypt, "decrypt", false, "copy an encrypted volume decrypted; needs its loaded key")
 		f.BoolVar(&req.Sparse, "sparse", false, "do not allocate zeros in an image file (default: as source)")
 	})
 	flagGroup(cmd, "Safety", func(f *pflag.FlagSet) {
@@ -157,7 +171,7 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		o.defineRun(f)
 		f.Var(option.Size(&o.block, size.Max), "bs", "use blocks of `SIZE`, 64KiB to 16MiB (default automatic)")
 	})
-	advanced(cmd, "digest", "no-verify", "no-resume", "skip-errors", "map", "sparse", "lvm-snapshot", "bs", "measure", "retries", "skip-check")
+	advanced(cmd, "digest", "no-verify", "no-resume", "skip-errors", "map", "sparse", "decrypt", "lvm-snapshot", "bs", "measure", "retries", "skip-check")
 	completeWords(cmd, "digest", device.XXH3, device.BLAKE3)
 	completeChecks(cmd)
 }

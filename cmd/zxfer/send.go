@@ -43,7 +43,8 @@ only new ones. zxfer first surveys both sides, makes a plan and checks it. It
 sends encrypted datasets raw, and resumes interrupted transfers.`,
 		Annotations: map[string]string{argsTitle: `  SRC     [[user@]host:]DATASET[@SNAPSHOT] (default: the most recent snapshot)
   TARGET  [[user@]host:]DATASET, or a POOL or NAME/ below which zxfer creates
-          the path of SRC without its pool`},
+          the path of SRC without its pool; for a volume, also [HOST:]/PATH of
+          a device or image file`},
 		Example: `  zxfer send -n tank/home backup1:vault
       show plan, sizes and equivalent commands; change nothing
   zxfer send -R --snapshot= tank/home backup1:vault/home
@@ -66,7 +67,8 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 			if err != nil {
 				return err
 			}
-			if isDevice(req.Source) || isDevice(req.Target) {
+			ofVolume := (&job.Dev{Source: req.Source}).OfVolume() && req.Target.Path()
+			if isDevice(req.Source) || isDevice(req.Target) || ofVolume {
 				return sendDevice(cmd.Context(), a, o, req, cmd.Flags())
 			}
 			j, err := o.start(a, a.stdout, device.Streams{})
@@ -185,34 +187,41 @@ func (o *sendOptions) defineRun(cmd *cobra.Command) {
 	completeChecks(cmd)
 }
 
-// sendDevice copies a device for zxfer send, as zxfer dev does. It refuses flags that apply only
-// to datasets.
+// sendDevice copies a device or volume to a device or image file for zxfer send, as zxfer dev does.
+// It refuses flags that apply only to datasets.
 func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags *pflag.FlagSet) error {
-	named := req.Source
-	if !isDevice(named) {
-		named = req.Target
+	d := &devOptions{output: o.output}
+	dev := job.Dev{
+		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
+		Settings: req.Settings,
+		Retries:  req.Retries,
 	}
-	if !req.Source.Path() || !req.Target.Path() {
-		return fault.Usagef("use zxfer dev to copy a device, zxfer send to send a dataset",
-			"%q is a device, but the other argument is not", named)
-	}
-	ours := newSet()
-	transportFlags(ours, &transport.Settings{}, transport.Dev)
+	named, ours := req.Target, newSet()
 	(&devOptions{}).defineRun(ours)
+	if dev.OfVolume() {
+		if err := refuseIneffective(flags, "with a device or image file as TARGET", "measure"); err != nil {
+			return err
+		}
+		dev.Verify, dev.Decrypt = req.Verify, req.Plan.Decrypt
+	} else {
+		if isDevice(req.Source) {
+			named = req.Source
+		}
+		if !req.Source.Path() || !req.Target.Path() {
+			return fault.Usagef("use zxfer dev to copy a device, zxfer send to send a dataset",
+				"%q is a device, but the other argument is not", named)
+		}
+		d.note = fmt.Sprintf("%q is a device: copying it like zxfer dev", named)
+	}
+	transportFlags(ours, &transport.Settings{}, transport.Dev)
 	var err error
 	flags.Visit(func(f *pflag.Flag) {
-		if err == nil && ours.Lookup(f.Name) == nil {
+		if err == nil && ours.Lookup(f.Name) == nil && (!dev.OfVolume() || f.Name != "verify" && f.Name != "decrypt") {
 			err = fault.Usagef("zxfer dev --help", "--%s requires a dataset, but %q is a device", f.Name, named)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	d := &devOptions{output: o.output,
-		note: fmt.Sprintf("%q is a device: copying it like zxfer dev", named)}
-	return runDev(ctx, a, d, job.Dev{
-		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
-		Settings: req.Settings,
-		Retries:  req.Retries,
-	})
+	return runDev(ctx, a, d, dev)
 }

@@ -240,10 +240,18 @@ func (j *findings) checkLeftovers(src, dst Facts) {
 		"%s is larger, and keeps old signatures after the copy, which may be detected as its contents", dst.Path)
 }
 
+// checkComplete objects to reading an incomplete copy of a volume.
+func (j *findings) checkComplete(src Facts) {
+	if c := src.Volume; c != nil && c.Applying.GUID != 0 {
+		j.add(finding.Fail, "source-incomplete", "", "complete it first: "+paste("zxfer send", c.Applying.String())+" TARGET", "%s holds %s", src.Path, c)
+	}
+}
+
 // checkSource returns reasons why the source cannot be read, and warnings if the
 // copy may be inconsistent.
 func checkSource(src Facts) []finding.Finding {
 	var j findings
+	j.checkComplete(src)
 	remedy := func(point string) string {
 		if src.Kind == KindLVM {
 			return "copy a snapshot: {{lvm-snapshot 5G}} (size: data written during the copy)"
@@ -255,9 +263,6 @@ func checkSource(src Facts) []finding.Finding {
 	}
 	if src.Name != "" && src.Size == 0 && !src.Denied {
 		j.add(finding.Fail, "source-empty", "0 bytes", "insert a medium, or attach the image of the device", "%s has no medium: its size is 0 bytes", src.Path)
-	}
-	if c := src.Volume; c != nil && c.Applying.GUID != 0 {
-		j.add(finding.Fail, "source-incomplete", "", "complete it first: "+paste("zxfer send", c.Applying.String())+" TARGET", "%s holds %s", src.Path, c)
 	}
 	for _, m := range src.Mounts {
 		if !m.ReadOnly {

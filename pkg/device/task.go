@@ -125,7 +125,7 @@ func (t Task) filled() (Task, error) {
 }
 
 // CheckSource returns objections to reading the source. With a snapshot, the only
-// objection is that LVM cannot take one.
+// objections are that LVM cannot take one, and an incomplete copy of a volume.
 func (t Task) CheckSource() []finding.Finding {
 	switch {
 	case t.LVMSnapshot == "":
@@ -134,7 +134,9 @@ func (t Task) CheckSource() []finding.Finding {
 		return []finding.Finding{{ID: "source-no-lv", Severity: finding.Fail,
 			Summary: t.Source.Path + " is not a logical volume: LVM cannot take a snapshot of it", Remedy: "omit {{lvm-snapshot}}"}}
 	}
-	return nil
+	var j findings
+	j.checkComplete(t.Source)
+	return j
 }
 
 // CheckTarget returns objections to writing to the target. If the target holds an

@@ -206,11 +206,19 @@ func (v *VolumeTarget) prepareRecord() error {
 	}
 	v.head = head[:min(size, headSize)]
 	r := &v.record
+	stale := fault.Refusef("run the same command again", "%s was changed after the copy was planned", t.Target.Path)
+	planned := VolumeCopy{}
+	if t.Target.Volume != nil {
+		planned = *t.Target.Volume
+	}
+	planned.Changed = ""
 	switch {
+	case (old == nil) != (planned == VolumeCopy{}), old != nil && old.VolumeCopy != planned:
+		return stale
 	case t.Base.GUID == 0:
 		r.Head = hashHead(v.head, size)
-	case old == nil || old.Held.GUID != t.Base.GUID || old.Applying.GUID != 0 && old.Applying.GUID != t.Snapshot.GUID || !old.intact(head):
-		return fault.Refusef("run the same command again", "%s was changed after the copy was planned", t.Target.Path)
+	case old == nil || !old.intact(head):
+		return stale
 	default:
 		*r = *old
 		if from := old.Held.Size; from < size { // the volume has grown

@@ -27,10 +27,15 @@ import (
 
 // Dev is a request for `zxfer dev`.
 type Dev struct {
-	Source endpoint.Endpoint // Name is an absolute path
+	// Source.Name is an absolute path, or a volume with or without a snapshot.
+	Source endpoint.Endpoint
 	Target endpoint.Endpoint
 	// Compare hashes both devices and copies nothing.
 	Compare bool
+	// Verify compares the whole target after a copy of a volume. Decrypt permits a copy of an
+	// encrypted volume, which is not encrypted.
+	Verify, Decrypt bool
+
 	DryRun  bool
 	Measure bool // measure the bottleneck before the copy
 	// Digest is device.XXH3 or device.BLAKE3. "" uses XXH3, except for resumed copies and delta
@@ -43,6 +48,11 @@ type Dev struct {
 	SkipChecks []string // IDs of findings to skip
 
 	Retries int // after interruptions, without progress in between
+}
+
+// OfVolume reports whether the source is a volume, which is never the root of a pool.
+func (r *Dev) OfVolume() bool {
+	return !r.Source.Path() && strings.Contains(r.Source.Name, "/")
 }
 
 // DevReporter receives the events of a device copy.
@@ -82,6 +92,7 @@ type DevReport struct {
 	Seconds            float64            `json:"seconds,omitempty"`   // duration of copying or comparing
 	Equal              *bool              `json:"equal,omitempty"`     // of a comparison
 	Differ             []device.Range     `json:"differ,omitempty"`    // of a comparison: approximate ranges
+	Volume             *VolumeReport      `json:"volume,omitempty"`    // of a copy of a volume's snapshot
 	outcome.Conclusion                    // planned, done, equal, different, failed, refused, interrupted
 }
 
@@ -104,11 +115,17 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
-	err := outcome.Settle(ctx, d.run(ctx))
+	run := d.run
+	if req.OfVolume() {
+		run = (&volumeJob{deviceJob: d}).run
+	}
+	err := outcome.Settle(ctx, run(ctx))
 	r, success := d.report, outcome.Done
 	switch {
 	case req.DryRun:
 		success = outcome.Planned
+	case r.Volume != nil && r.Volume.UpToDate && len(r.Results) == 0:
+		success = outcome.UpToDate
 	case req.Compare:
 		success = "equal"
 	}
@@ -126,6 +143,8 @@ type deviceJob struct {
 	report *DevReport
 	task   device.Task
 	state  device.State
+	// sourceDigest hashes a source that is not a device.
+	sourceDigest func(ctx context.Context, progress func(transfer.Progress)) (device.Digest, error)
 }
 
 func (d *deviceJob) run(ctx context.Context) error {
@@ -177,7 +196,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	}
 	for _, e := range []endpoint.Endpoint{d.req.Source, d.req.Target} {
 		if !e.Path() && !isStandard(e) {
-			return notAPath(e)
+			return NotAPath(e)
 		}
 	}
 	var from, to device.Facts
@@ -277,7 +296,8 @@ func (e *ends) findings() []finding.Finding {
 	})
 }
 
-func notAPath(e endpoint.Endpoint) error {
+// NotAPath returns the usage error for an endpoint that must be a path.
+func NotAPath(e endpoint.Endpoint) error {
 	path := "./" + e.Name
 	if !e.Local() {
 		path = "[HOST:]/PATH"
@@ -307,7 +327,11 @@ func (d *deviceJob) compare(ctx context.Context) error {
 			return err
 		})
 	}
-	digest(&d.source, d.task.Source, &a, onSource)
+	if d.sourceDigest != nil {
+		g.Go(func() (err error) { a, err = d.sourceDigest(gctx, onSource); return err })
+	} else {
+		digest(&d.source, d.task.Source, &a, onSource)
+	}
 	digest(&d.target, d.task.Target, &b, onTarget)
 	if err := g.Wait(); err != nil {
 		return err
@@ -325,6 +349,10 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	r.Error = "the devices differ"
 	d.rep.DeviceFinished(d.report, r)
 	d.report.Differ = a.Differences(b)
-	return fault.Failf("to copy only the differences: {{delta}} {{overwrite}} {{confirm}} "+shellquote.Join(d.task.Target.Confirmation())+" in place of {{verify-only}}",
+	again := "to copy only the differences: {{delta}} {{overwrite}} {{confirm}} %s in place of {{verify-only}}"
+	if d.sourceDigest != nil {
+		again = "copy everything again: zxfer dev {{overwrite}} {{confirm}} %s"
+	}
+	return fault.Failf(fmt.Sprintf(again, shellquote.Join(d.task.Target.Confirmation())),
 		"%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }

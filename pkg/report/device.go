@@ -26,7 +26,7 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 
 // DeviceStarted shows the start of a copy.
 func (t *Text) DeviceStarted(r *job.DevReport, done uint64) {
-	t.begin(r.Source, r.Target, r.Size, done)
+	t.begin(r.Source, r.Target, r.Total(), done)
 }
 
 // begin shows the start of a command's only stream.
@@ -80,6 +80,14 @@ func deviceHeadline(r *job.DevReport) string {
 	if r.From != nil && r.From.Kind == "stream" {
 		parts = []string{"until it ends"}
 	}
+	if v := r.Volume; v != nil {
+		if !r.Compare {
+			parts = []string{volumeAmount(v, r.Size)}
+		}
+		if v.Continues {
+			parts = append(parts, "completes an interrupted copy")
+		}
+	}
 	switch {
 	case r.Compare:
 		verb = "=?"
@@ -96,6 +104,17 @@ func deviceHeadline(r *job.DevReport) string {
 		parts = append(parts, "an interrupted copy cannot be resumed: "+Line(r.Unusable))
 	}
 	return fmt.Sprintf("%s %s %s: %s\n", oneLine(r.Source), verb, oneLine(r.Target), strings.Join(parts, ", "))
+}
+
+// volumeAmount describes what a copy of a volume's snapshot transfers.
+func volumeAmount(v *job.VolumeReport, total uint64) string {
+	switch {
+	case v.UpToDate:
+		return "up to date"
+	case v.Base != "":
+		return fmt.Sprintf("changes since %s, about %s", oneLine(v.Base), size.Text(v.Estimate))
+	}
+	return fmt.Sprintf("full copy of %s, about %s of data", size.Text(total), size.Text(v.Estimate))
 }
 
 // devicePlanText shows both devices, the transport and the findings.
@@ -139,6 +158,9 @@ func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 	}
 	row(role, name)
 	row("  kind", f.Kind)
+	if f.Volume != nil {
+		row("  copy of", f.Volume.String())
+	}
 	if f.Kind != device.KindMissing && f.Kind != "stream" {
 		row("  size", fmt.Sprintf("%s (%d bytes)", size.Text(uint64(f.Size)), f.Size))
 	}
@@ -154,12 +176,59 @@ func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 	}
 }
 
+// volumeSummary summarizes a successful copy of a volume's snapshot.
+func volumeSummary(r *job.DevReport) string {
+	results := r.Results
+	if r.Equal != nil { // of the comparison at the end
+		results = results[:len(results)-1]
+	}
+	name := fmt.Sprintf("%s -> %s: ", oneLine(r.Source), oneLine(r.Target))
+	if len(results) == 0 {
+		name += "up to date"
+	} else {
+		last, took := results[len(results)-1], 0.0
+		for _, res := range results {
+			took += res.Seconds
+		}
+		what := "full copy"
+		if r.Volume.Base != "" {
+			what = "changes since " + oneLine(r.Volume.Base)
+		}
+		parts := []string{fmt.Sprintf("%s, %s written in %s%s", what, size.Text(uint64(last.Data)), Seconds(took), inParens(rate(last.Rate)))}
+		if last.Zeros > 0 {
+			parts = append(parts, size.Text(uint64(last.Zeros))+" zeros")
+		}
+		if last.Tries > 1 {
+			parts = append(parts, fmt.Sprintf("try %d", last.Tries))
+		}
+		if last.LimitedBy != "" {
+			parts = append(parts, "limited by "+oneLine(last.LimitedBy))
+		}
+		if last.Verified == 0 {
+			parts = append(parts, "not read back")
+		} else {
+			parts = append(parts, "read back and verified")
+		}
+		name += strings.Join(parts, ", ")
+	}
+	if r.Equal != nil && *r.Equal {
+		name += ", equal to the snapshot by " + strings.ToUpper(r.Digest)
+	}
+	return name + "\n"
+}
+
 // deviceSummary summarizes a successful job.
 func deviceSummary(r *job.DevReport) string {
+	if r.Volume != nil && r.Volume.UpToDate && !r.Compare {
+		return volumeSummary(r)
+	}
 	if len(r.Results) == 0 {
 		return ""
 	}
 	last := r.Results[len(r.Results)-1]
+	if r.Volume != nil && !r.Compare {
+		return volumeSummary(r)
+	}
 	if r.Compare {
 		text := fmt.Sprintf("%s and %s are equal: %s", oneLine(r.Source), oneLine(r.Target), size.Text(r.Size))
 		if r.Digest == device.XXH3 {
@@ -239,15 +308,15 @@ const maxRanges = 20
 func (j *JSON) DevicePlanned(r *job.DevReport) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Size})
+	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Total()})
 }
 
 // DeviceStarted writes the started event of an attempt.
 func (j *JSON) DeviceStarted(r *job.DevReport, done uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.streams.startDevice(r.Source, r.Target, r.Size, done, j.opts.now())
-	j.event(Event{Event: "started", ID: deviceID, Source: r.Source, Target: r.Target, Total: r.Size, Bytes: done})
+	j.streams.startDevice(r.Source, r.Target, r.Total(), done, j.opts.now())
+	j.event(Event{Event: "started", ID: deviceID, Source: r.Source, Target: r.Target, Total: r.Total(), Bytes: done})
 }
 
 // DeviceFinished writes the finished event of an attempt.
