@@ -97,7 +97,7 @@ func (t VolumeTask) fullHint() string {
 }
 
 // VolumeTarget is a device or image file that gets the contents of a volume's snapshot. Its record
-// tells at any time what it holds. Methods except Abort must not be called concurrently. Written data
+// is correct at any time. Methods except Abort must not be called concurrently. Written data
 // must not be changed again by the same copy.
 //
 // A copy writes the head of the target last. Until then, an interrupted full copy looks like no file
@@ -109,7 +109,7 @@ type VolumeTarget struct {
 	cancel context.CancelFunc
 	record volumeRecord
 	resize int64 // of an existing file: the size to set at the start, 0 for none
-	began  bool  // the record says that the copy is incomplete
+	began  bool  // the record marks the copy as incomplete
 
 	head    []byte
 	chunk   []byte // written data that is not stored yet
@@ -131,7 +131,7 @@ type writtenRange struct {
 }
 
 const (
-	volumeChunk = 1 << 20 // bytes written at once
+	volumeChunk = 1 << 20 // bytes of one write
 	// Data is read back after this many bytes or ranges.
 	verifyBytes  = 256 << 20
 	verifyRanges = 1 << 14
@@ -151,8 +151,8 @@ func (s VolumeSnapshot) check() error {
 	return nil
 }
 
-// OpenVolume opens the target of a copy. It changes nothing but creates a new file. ctx bounds the
-// life of the VolumeTarget.
+// OpenVolume opens the target of a copy. It creates a missing file, and otherwise changes nothing.
+// ctx bounds the life of the VolumeTarget.
 func OpenVolume(ctx context.Context, t VolumeTask) (_ *VolumeTarget, err error) {
 	if err := t.Snapshot.check(); err != nil {
 		return nil, err
@@ -367,7 +367,7 @@ func (v *VolumeTarget) flush() error {
 	return v.note(int64(len(p)))
 }
 
-// begin makes the record say that the copy is incomplete, before the first change of the target.
+// begin marks the copy as incomplete in the record, before the first change of the target.
 func (v *VolumeTarget) begin() error {
 	if v.began {
 		return nil
@@ -456,8 +456,8 @@ func (v *VolumeTarget) readBack(r Range, ok func([]byte) bool) error {
 	return nil
 }
 
-// Commit stores the rest of the snapshot and makes the record say that the target holds it. The
-// caller must have checked that the stream was complete. It releases the target.
+// Commit stores the rest of the snapshot, and then records that the target holds it. The caller must
+// have checked that the stream was complete. Commit releases the target.
 func (v *VolumeTarget) Commit(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, v.cancel)
 	defer stop()
@@ -501,7 +501,7 @@ func (v *VolumeTarget) writeHead() error {
 	return nil
 }
 
-// complete makes the record say that the target holds the snapshot.
+// complete records that the target holds the snapshot.
 func (v *VolumeTarget) complete() error {
 	r, f := &v.record, &v.task.Target
 	next := volumeRecord{VolumeCopy: VolumeCopy{Held: r.Applying}, Head: r.NextHead, Device: r.Device}
@@ -517,8 +517,8 @@ func (v *VolumeTarget) complete() error {
 	return next.write(*f)
 }
 
-// Abort ends the copy. What was written remains, and the record says so. A file without any data is
-// deleted.
+// Abort ends the copy. Written data remains, and the record marks it as incomplete. Abort deletes a
+// new file without data.
 func (v *VolumeTarget) Abort() error {
 	v.cancel()
 	v.busy.Lock()

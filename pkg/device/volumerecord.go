@@ -30,7 +30,8 @@ type VolumeSnapshot struct {
 // String returns the full name of the snapshot.
 func (s VolumeSnapshot) String() string { return s.Dataset + "@" + s.Name }
 
-// VolumeCopy tells which snapshot of a volume a device or image file holds, according to its record.
+// VolumeCopy names the snapshot of a volume that a device or image file holds, according to its
+// record.
 type VolumeCopy struct {
 	// Held is the last snapshot that was stored completely. GUID is 0 if a full copy is incomplete.
 	Held VolumeSnapshot `json:"held"`
@@ -69,9 +70,9 @@ const (
 	volumeApplying = "applying"
 
 	// headSize is the length of the head in bytes. It covers the headers of file systems and
-	// partition tables, and those of a first partition at 1 MiB.
+	// partition tables, also of a first partition at 1 MiB.
 	headSize = 2 << 20
-	headUnit = 4096 // what a killed process or a power failure leaves whole, in bytes
+	headUnit = 4096 // a killed process or a power failure leaves such a unit old or new, in bytes
 	headHash = 8    // length of a hash of a unit, in bytes
 )
 
@@ -131,8 +132,8 @@ func (r *volumeRecord) valid(f Facts) bool {
 // headHashes is the largest number of hashes of a head.
 const headHashes = headSize / headUnit
 
-// readOwnFile reads a file that belongs to this user or root, and that nobody else can write. It
-// follows no link: other users may be able to write to the directory of an image file.
+// readOwnFile reads a file of this user or root that no other user can write to. It follows no link:
+// other users may be able to write to the directory of an image file.
 func readOwnFile(name string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -226,9 +227,9 @@ func (f *Facts) inspectVolume(v view) {
 	}
 }
 
-// changed returns why a target does not hold what the record says, or "". It sees every write to an
-// image file. On a device, it sees writes to the head, and those since the last boot that the kernel
-// counted.
+// changed returns why a target no longer matches its record, or "". It detects every write to an
+// image file. On a device, it detects writes to the head, and all that the kernel counted since the
+// last boot.
 func (r *volumeRecord) changed(f Facts, v view) string {
 	complete := r.Applying.GUID == 0
 	switch {
@@ -307,8 +308,8 @@ func (r *volumeRecord) intact(head []byte) bool {
 	return true
 }
 
-// headBytes returns the size up to which Head has hashes: that of the held snapshot, or what a full
-// copy overwrites.
+// headBytes returns the size of the volume whose head Head describes. A full copy records the old
+// contents of the range that it overwrites.
 func (r *volumeRecord) headBytes() int64 {
 	if r.Held.GUID == 0 {
 		return r.Applying.Size

@@ -70,8 +70,8 @@ type VolumeDigestQuery struct {
 	Options  device.Options        `json:"options"`
 }
 
-// DigestVolume returns the digest of a volume's snapshot. It is equal to that of a device with the
-// same contents.
+// DigestVolume returns the digest of a volume's snapshot. A device with the same contents has the same
+// digest.
 func (l *Local) DigestVolume(ctx context.Context, q VolumeDigestQuery, progress func(transfer.Progress)) (d device.Digest, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -100,8 +100,7 @@ func (l *Local) DigestVolume(ctx context.Context, q VolumeDigestQuery, progress 
 	return d, nil
 }
 
-// checkVolume returns an error if the names in a record of a volume's copy are not those of
-// snapshots.
+// checkVolume returns an error if the record of a volume's copy names no valid snapshots.
 func checkVolume(c *device.VolumeCopy) error {
 	if c == nil {
 		return nil

@@ -88,8 +88,7 @@ func (v *volumeJob) verify(ctx context.Context) error {
 	return changed(v.compare(ctx))
 }
 
-// survey finds the snapshot on the source and what the target holds, chooses the transport and
-// plans.
+// survey finds the snapshot on the source, inspects the target, chooses the transport and plans.
 func (v *volumeJob) survey(ctx context.Context) error {
 	dataset, snapshot, err := v.sourceName()
 	if err != nil {
@@ -209,7 +208,7 @@ func (v *volumeJob) describe(ctx context.Context, at zfs.Version) (device.Volume
 	return s, err
 }
 
-// plan chooses the incremental source from what the target holds.
+// plan chooses the incremental source: the snapshot that the target holds.
 func (v *volumeJob) plan(at zfs.Version) error {
 	v.write.Base, v.base = device.VolumeSnapshot{}, zfs.Version{}
 	v.volume = &VolumeReport{Snapshot: v.write.Snapshot.String(), GUID: at.GUID}
@@ -219,7 +218,7 @@ func (v *volumeJob) plan(at zfs.Version) error {
 		v.volume.Continues = v.write.Interrupted()
 		return nil // in full
 	}
-	// The planner of the target refuses a changed one.
+	// CheckTarget refuses a changed one.
 	v.write.Base = c.Held
 	if c.Held.GUID == at.GUID && c.Applying.GUID == 0 {
 		v.volume.UpToDate = true

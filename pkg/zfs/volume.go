@@ -28,10 +28,10 @@ type VolumeContents interface {
 // full or incremental, neither raw nor compressed: zfs send without options. A full stream contains
 // only data, so VolumeStream zeroes everything else.
 //
-// The stream is untrusted. It must be the planned one and pass the Gate. It must name no object
-// except those of a volume, write nothing beyond the size, and have correct checksums. What came
-// before an error is stored: the contents are those of the snapshot only after End returned nil.
-// Writes are absolute, so a repeated stream has the same result.
+// The stream is untrusted. VolumeStream refuses a stream that the Gate refuses, that names other
+// objects than a volume has, that writes beyond the size, or that has wrong checksums. It stores all
+// data before the error: the contents are complete only after End returned nil. Writes are
+// absolute, so a repeated stream has the same result.
 type VolumeStream struct {
 	gate    *Gate
 	scanner RecordScanner
@@ -78,8 +78,7 @@ func (v *VolumeStream) End() error {
 	return v.err
 }
 
-// take stores the next bytes. Errors of the contents are returned as they are, those of the stream
-// as *Error.
+// take stores the next bytes. An invalid stream is an *Error.
 func (v *VolumeStream) take(b []byte) error {
 	if err := v.gate.Check(b); err != nil {
 		return unplannedVolume(err)
@@ -266,7 +265,7 @@ func (s *streamSum) addWords(p []byte, order binary.ByteOrder) {
 	s.a, s.b, s.c, s.d = a, b, c, d
 }
 
-// is reports whether the checksum in a header is that of the bytes so far.
+// is reports whether the checksum in a header matches the bytes so far.
 func (s *streamSum) is(field []byte, order binary.ByteOrder) bool {
 	for i, w := range []uint64{s.a, s.b, s.c, s.d} {
 		if order.Uint64(field[8*i:]) != w {
