@@ -352,3 +352,51 @@ func TestZFSVolumeRules(t *testing.T) {
 	mustZxfer(t, "send", "--decrypt", "alpha:"+v.name, image)
 	v.requireHeld(image, "a")
 }
+
+// TestZFSVolumeFaults copies to a disk that drops or fails writes, to a full file system, and over a
+// lost connection. No failed copy counts as complete, and the same command completes it.
+func TestZFSVolumeFaults(t *testing.T) {
+	lab(t)
+	v := newTestVolume(t)
+	v.fill()
+	v.snapshot("a")
+	v.write(22<<20, 8<<20)
+	v.snapshot("b")
+	disk := newLabDisk(t, "zxvolfault", volumeSize)
+	mustZxfer(t, "send", v.name+"@a", "beta:"+disk.path())
+	for _, table := range []string{disk.dropWritesTable(), disk.errorTable()} {
+		args := []string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", v.name + "@b", "beta:" + disk.path()}
+		p := start(t, args...)
+		require.Eventually(t, func() bool { return p.ended() || len(pidsOn(t, alphaPool, isRealSend)) > 0 }, testenv.Timeout(), 5*time.Millisecond)
+		disk.setTable(table)
+		o := p.wait(t)
+		require.Equal(t, 1, o.code, o)
+		disk.setTable(disk.healthyTable())
+		require.NotContains(t, o.stdout, "verified")
+	}
+	require.Contains(t, mustZxfer(t, "send", v.name+"@b", "beta:"+disk.path()).stdout, "read back and verified")
+	v.requireHeld(disk.path(), "b")
+
+	small := devicetest.Scratch(t)
+	run(t, "mount", "-t", "tmpfs", "-o", "size=6m", "none", small)
+	t.Cleanup(func() { _ = exec.Command("umount", small).Run() })
+	image := filepath.Join(small, "vm.raw")
+	o := zxfer(t, "send", v.name+"@a", "beta:"+image)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "no space left")
+	require.Contains(t, o.stderr, "free space there, then run the same command again")
+	run(t, "mount", "-o", "remount,size=64m", small)
+	mustZxfer(t, "send", v.name+"@a", "beta:"+image)
+	v.requireHeld(image, "a")
+
+	p := start(t, "send", "--bwlimit", "2MiB", "--buffer", "1MiB", v.name+"@b", "beta:"+image)
+	require.Eventually(t, func() bool { return p.ended() || len(pidsOn(t, alphaPool, isRealSend)) > 0 }, testenv.Timeout(), 5*time.Millisecond)
+	for _, pid := range pidsOn(t, betaPool, isAgent) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	o = p.wait(t)
+	require.Equal(t, 0, o.code, "the same run retries: %s", o)
+	require.Contains(t, o.stdout, "try 2")
+	v.requireHeld(image, "b")
+	requireNoLeftovers(t)
+}
