@@ -136,8 +136,8 @@ const (
 	verifyBytes  = 256 << 20
 	verifyRanges = 1 << 14
 	verifyZeros  = 1 << 10 // each write is compared with these ranges
-	// longZeros is the length of ranges that are zeroed after all data has arrived. A device without
-	// a command for zeros may need hours for them, in which the transfer seems to stall.
+	// Ranges of zeros from this length on are deferred, and stored in steps of this length. A device
+	// without a command for zeros may need hours for them, in which the transfer would seem to stall.
 	longZeros = 64 << 20
 )
 
@@ -318,22 +318,28 @@ func (v *VolumeTarget) check(off, n int64) error {
 	return nil
 }
 
+// zeroLater stores all deferred zeros.
 func (v *VolumeTarget) zeroLater() error {
-	all := v.later
-	v.later = nil
-	for _, r := range all {
-		for r.Length > 0 {
-			if v.ctx.Err() != nil {
-				return context.Cause(v.ctx)
-			}
-			step := min(r.Length, longZeros)
-			if err := v.zero(r.Start, step); err != nil {
-				return err
-			}
-			r.Start, r.Length = r.Start+step, r.Length-step
+	for len(v.later) > 0 {
+		if v.ctx.Err() != nil {
+			return context.Cause(v.ctx)
+		}
+		if err := v.zeroStep(); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// zeroStep stores at most longZeros bytes of the deferred zeros.
+func (v *VolumeTarget) zeroStep() error {
+	r := &v.later[0]
+	off, n := r.Start, min(r.Length, longZeros)
+	r.Start, r.Length = r.Start+n, r.Length-n
+	if r.Length == 0 {
+		v.later = v.later[1:]
+	}
+	return v.zero(off, n)
 }
 
 func (v *VolumeTarget) zero(off, n int64) error {
@@ -350,7 +356,7 @@ func (v *VolumeTarget) zero(off, n int64) error {
 	return v.note(n)
 }
 
-// flush writes the chunk.
+// flush writes the chunk, and some of the deferred zeros.
 func (v *VolumeTarget) flush() error {
 	if v.used == 0 {
 		return nil
@@ -364,7 +370,10 @@ func (v *VolumeTarget) flush() error {
 	}
 	v.used = 0
 	v.written = append(v.written, writtenRange{Range{v.chunkAt, int64(len(p))}, MarkOf(p)})
-	return v.note(int64(len(p)))
+	if err := v.note(int64(len(p))); err != nil || len(v.later) == 0 {
+		return err
+	}
+	return v.zeroStep()
 }
 
 // begin marks the copy as incomplete in the record, before the first change of the target.
