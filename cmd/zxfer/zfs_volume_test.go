@@ -348,9 +348,22 @@ func TestZFSVolumeRules(t *testing.T) {
 	refused("has another size than the volume", "dev", "--decrypt", "--overwrite", "--confirm", "4", v.name, "beta:"+other)
 	refused("too small", "send", "--decrypt", v.name, "beta:"+devicetest.Loop(t, volumeSize-(1<<20), 512))
 	refused("to destroy its contents", "send", "--decrypt", v.name, "beta:"+back)
-	// Pull and third-party copies work the same.
+	// A pull and a copy between two remote hosts work the same, also from a host without zxfer.
 	mustZxfer(t, "send", "--decrypt", "alpha:"+v.name, image)
 	v.requireHeld(image, "a")
+	v.write(0, 4096)
+	v.snapshot("b")
+	agentlessAccount(t, "appliance", loginShell)
+	require.Contains(t, mustZxfer(t, "send", "--decrypt", "appliance:"+v.name, image).stdout, "changes since @a, 16 KiB written")
+	v.requireHeld(image, "b")
+	v.write(3<<20, 4096)
+	v.snapshot("c")
+	mustZxfer(t, "send", "--decrypt", "--verify", "alpha:"+v.name, "beta:"+image)
+	v.requireHeld(image, "c")
+	o = zxfer(t, "send", "--decrypt", v.name, "appliance:"+image)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "zxfer cannot copy devices")
+	requireNoLeftovers(t)
 }
 
 // TestZFSVolumeFaults copies to a disk that drops or fails writes, to a full file system, and over a

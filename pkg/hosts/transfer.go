@@ -127,7 +127,7 @@ func (l *Local) send(ctx context.Context, from From, link *tcp.Link, progress fu
 	}
 	defer src.Close()
 	res.Result, err = transfer.Send(ctx, src, link, OptionsOf(from), progress)
-	res.addAccounts(src, nil)
+	res.AddAccounts(src, nil)
 	if err == nil {
 		res.Blocks = BlocksOf(src)
 	}
@@ -145,7 +145,7 @@ func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress fun
 		return res, err
 	}
 	res.Result, err = transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
-	res.addAccounts(nil, sink)
+	res.AddAccounts(nil, sink)
 	return res, err
 }
 
@@ -160,7 +160,7 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 		return res, err
 	}
 	res.Result, err = transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
-	res.addAccounts(src, sink)
+	res.AddAccounts(src, sink)
 	if err == nil {
 		res.Blocks = BlocksOf(src)
 	}
@@ -241,8 +241,8 @@ func BlocksOf(src transfer.Source) uint64 {
 	return 0
 }
 
-// addAccounts adds the counts of the ends in this process.
-func (r *Result) addAccounts(src transfer.Source, sink transfer.Sink) {
+// AddAccounts adds the counts of the ends in this process.
+func (r *Result) AddAccounts(src transfer.Source, sink transfer.Sink) {
 	if v, ok := sink.(*volumeSink); ok {
 		a := v.target.Account()
 		r.Device = &a

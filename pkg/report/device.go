@@ -178,16 +178,15 @@ func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 
 // volumeSummary summarizes a successful copy of a volume's snapshot.
 func volumeSummary(r *job.DevReport) string {
-	results := r.Results
-	if r.Equal != nil { // of the comparison at the end
-		results = results[:len(results)-1]
-	}
 	name := fmt.Sprintf("%s -> %s: ", oneLine(r.Source), oneLine(r.Target))
-	if len(results) == 0 {
+	switch n := len(r.Results); {
+	case n == 0:
 		name += "up to date"
-	} else {
-		last, took := results[len(results)-1], 0.0
-		for _, res := range results {
+	case r.Results[n-1].Error != "": // the answer of a successful try was lost
+		name += "complete"
+	default:
+		last, took := r.Results[len(r.Results)-1], 0.0
+		for _, res := range r.Results {
 			took += res.Seconds
 		}
 		what := "full copy"
@@ -219,16 +218,13 @@ func volumeSummary(r *job.DevReport) string {
 
 // deviceSummary summarizes a successful job.
 func deviceSummary(r *job.DevReport) string {
-	if r.Volume != nil && r.Volume.UpToDate && !r.Compare {
+	if r.Volume != nil && !r.Compare {
 		return volumeSummary(r)
 	}
 	if len(r.Results) == 0 {
 		return ""
 	}
 	last := r.Results[len(r.Results)-1]
-	if r.Volume != nil && !r.Compare {
-		return volumeSummary(r)
-	}
 	if r.Compare {
 		text := fmt.Sprintf("%s and %s are equal: %s", oneLine(r.Source), oneLine(r.Target), size.Text(r.Size))
 		if r.Digest == device.XXH3 {

@@ -32,6 +32,17 @@ func TestDeviceDone(t *testing.T) {
 		{"with the other digest", func(r *job.DevReport) { r.Digest = device.XXH3 }, nil,
 			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), try 2, read back and verified by XXH3\n", ""},
 		{"equal", func(r *job.DevReport) { r.Compare, r.Digest = true, device.XXH3 }, nil, "/dev/a and /b are equal: 64 MiB, by XXH3\n", ""},
+		{"changes of a volume", func(r *job.DevReport) {
+			r.Source, r.Volume = "tank/vm@b", &job.VolumeReport{Snapshot: "tank/vm@b", Base: "@a", Estimate: 3 << 20}
+			r.Results[1].Data, r.Results[1].Zeros, r.Results[1].Verified = 2<<20, 1<<20, 3<<20
+		}, nil, "tank/vm@b -> /b: changes since @a, 2.0 MiB written in 4.0 s (20 MiB/s), 1.0 MiB zeros, try 2, read back and verified\n", ""},
+		{"a volume, compared", func(r *job.DevReport) {
+			equal := true
+			r.Source, r.Volume, r.Equal, r.Digest = "tank/vm@b", &job.VolumeReport{Snapshot: "tank/vm@b"}, &equal, device.XXH3
+		}, nil, "tank/vm@b -> /b: full copy, 0 B written in 4.0 s (20 MiB/s), try 2, not read back, equal to the snapshot by XXH3\n", ""},
+		{"a volume, up to date", func(r *job.DevReport) {
+			r.Source, r.Volume, r.Results = "tank/vm@b", &job.VolumeReport{Snapshot: "tank/vm@b", UpToDate: true}, nil
+		}, nil, "tank/vm@b -> /b: up to date\n", ""},
 		{"complete except unreadable blocks", func(r *job.DevReport) {
 			r.Results[1].BadRanges = []device.Range{{Start: 512, Length: 1024}}
 		}, errors.New("1024 bytes in 1 place"),

@@ -59,6 +59,9 @@ func (p *page) deviceFigures(r *job.DevReport, last *job.DevResult) {
 	}
 	if len(r.Results) > 0 && last.Error == "" && !r.Compare {
 		verified := figure{"Read back", "no", ""}
+		if r.Volume != nil && last.Verified > 0 {
+			verified = figure{"Read back", "yes", "all written data"}
+		}
 		if last.TargetDigest != "" {
 			verified = figure{"Read back", "yes", "and compared by " + r.Digest}
 		}

@@ -293,11 +293,12 @@ func (c agentlessCarrier) run(ctx context.Context, m *session) error {
 			}
 			defer src.Close()
 			res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
-			all := hosts.Result{Result: res}
+			both := hosts.Result{Result: res}
+			both.AddAccounts(src, sink)
 			if err == nil {
-				all.Blocks = hosts.BlocksOf(src)
+				both.Blocks = hosts.BlocksOf(src)
 			}
-			m.account(all)
+			m.account(both)
 			if _, ok := m.from.What.(hosts.Noise); ok {
 				m.setPace(res.Busy())
 			}
