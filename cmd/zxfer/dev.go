@@ -123,14 +123,7 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	if err := checkSkipped(req.SkipChecks); err != nil {
 		return req, err
 	}
-	if req.OfVolume() {
-		if _, err := os.Lstat(req.Source.Name); err == nil && req.Source.Local() {
-			return req, job.NotAPath(req.Source) // more likely a relative path
-		}
-		if err := refuseIneffective(flags, "with a volume, which zxfer copies as a stream", "delta", "no-resume", "skip-errors", "lvm-snapshot", "map", "sparse", "bs", "measure"); err != nil {
-			return req, err
-		}
-	} else if err := refuseIneffective(flags, "without a volume as SRC", "decrypt"); err != nil {
+	if err := checkVolumeFlags(flags, &req); err != nil {
 		return req, err
 	}
 	if req.Compare {
@@ -140,6 +133,23 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 		}
 	}
 	return req, checkTransport(&req.Settings, transport.Dev, req.Source, req.Target)
+}
+
+// checkVolumeFlags refuses flags that have no effect on a copy of a volume, or only on that.
+func checkVolumeFlags(flags *pflag.FlagSet, req *job.Dev) error {
+	if !req.OfVolume() {
+		return refuseIneffective(flags, "without a volume as SRC", "decrypt")
+	}
+	if _, err := os.Lstat(req.Source.Name); err == nil && req.Source.Local() {
+		return job.NotAPath(req.Source) // more likely a relative path
+	}
+	if !req.Compare {
+		if err := refuseIneffective(flags, "with a volume, unless you add --verify-only", "digest"); err != nil {
+			return err
+		}
+	}
+	return refuseIneffective(flags, "with a volume, which zxfer copies as a stream",
+		"delta", "no-resume", "skip-errors", "lvm-snapshot", "map", "sparse", "bs", "measure")
 }
 
 // copyFlags returns the flags that have no effect on a comparison.

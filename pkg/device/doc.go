@@ -17,6 +17,9 @@
 //   - Journal: the record, on the target's host, of the blocks that are stored. An
 //     interrupted copy resumes from it.
 //   - Present block: a block that the target already holds, so it is not sent.
+//   - Volume copy: a snapshot of a ZFS volume on a target, which a record next to an image
+//     file, or in the state directory for a device, identifies. Its source is not a device:
+//     the caller passes writes and zeroed ranges to a [VolumeTarget].
 //   - Stream: standard input or output as one end. It is copied in order and cannot
 //     be resumed.
 //

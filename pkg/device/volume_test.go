@@ -231,6 +231,12 @@ func TestVolumeTargetChanged(t *testing.T) {
 			require.NoError(t, os.WriteFile(path+RecordSuffix, make([]byte, maxVolumeRecord+1), 0o600))
 		}, a, "only this user writes"},
 		"written by others": {func(t *testing.T, path string) { require.NoError(t, os.Chmod(path+RecordSuffix, 0o666)) }, a, "only this user writes"},
+		"of another user": {func(t *testing.T, path string) {
+			if os.Geteuid() != 0 {
+				t.Skip("only root can give a file away")
+			}
+			require.NoError(t, os.Chown(path+RecordSuffix, 65534, 65534))
+		}, a, "only this user writes"},
 		"a link": {func(t *testing.T, path string) {
 			require.NoError(t, os.Rename(path+RecordSuffix, path+".elsewhere"))
 			require.NoError(t, os.Symlink(path+".elsewhere", path+RecordSuffix))
