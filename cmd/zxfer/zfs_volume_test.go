@@ -138,6 +138,8 @@ func TestZFSVolumeChanges(t *testing.T) {
 			r := devReport(t, mustZxfer(t, "send", "--json", v.name+"@b", end))
 			require.Equal(t, "@a", r.Volume.Base)
 			require.Less(t, r.Results[0].WireBytes, int64(3<<20), "only changes are sent")
+			require.Positive(t, r.Results[0].Zeros)
+			require.LessOrEqual(t, r.Results[0].Zeros, int64(2<<20), "holes of both snapshots are not zeroed again")
 			v.requireHeld(target, "b")
 			require.Contains(t, mustZxfer(t, "send", v.name+"@b", end).stdout, "up to date")
 			o = mustZxfer(t, "send", "--verify", v.name, end)

@@ -111,6 +111,8 @@ type VolumeTarget struct {
 	resize int64 // of an existing file: the size to set at the start, 0 for none
 	began  bool  // the record marks the copy as incomplete
 
+	held    *dataMap // of the held snapshot, nil if the whole target may hold data
+	data    dataMap  // of the new one
 	head    []byte
 	chunk   []byte // written data that is not stored yet
 	chunkAt int64
@@ -206,6 +208,7 @@ func (v *VolumeTarget) prepareRecord() error {
 	}
 	v.head = head[:min(size, headSize)]
 	r := &v.record
+	v.data = newDataMap(size)
 	stale := fault.Refusef("run the same command again", "%s was changed after the copy was planned", t.Target.Path)
 	planned := VolumeCopy{}
 	if t.Target.Volume != nil {
@@ -221,6 +224,8 @@ func (v *VolumeTarget) prepareRecord() error {
 		return stale
 	default:
 		*r = *old
+		held := dataMap{old.Held.Size, old.Data}.resized(size)
+		v.held, v.data = &held, held.resized(size)
 		if from := old.Held.Size; from < size { // the volume has grown
 			clear(v.head[min(from, int64(len(v.head))):])
 			from = max(from, int64(len(v.head)))
@@ -268,6 +273,7 @@ func (v *VolumeTarget) WriteAt(p []byte, off int64) (int, error) {
 		v.used, done = v.used+n, done+n
 	}
 	v.account.Data += int64(len(p))
+	v.data.mark(off, int64(len(p)))
 	return len(p), nil
 }
 
@@ -278,20 +284,27 @@ func (v *VolumeTarget) Zero(off, n int64) error {
 	if err := v.check(off, n); err != nil {
 		return err
 	}
-	v.account.Zeros += n
+	v.data.clear(off, n)
 	if off < int64(len(v.head)) {
 		k := min(n, int64(len(v.head))-off)
 		clear(v.head[off : off+k])
 		off, n = off+k, n-k
 	}
-	if n == 0 {
-		return nil
+	parts := []Range{{off, n}}
+	if v.held != nil {
+		parts = v.held.data(off, n)
 	}
-	if n >= longZeros {
-		v.later = append(v.later, Range{off, n})
-		return nil
+	for _, r := range parts {
+		v.account.Zeros += r.Length
+		if r.Length >= longZeros {
+			v.later = append(v.later, r)
+		} else if r.Length > 0 {
+			if err := v.zero(r.Start, r.Length); err != nil {
+				return err
+			}
+		}
 	}
-	return v.zero(off, n)
+	return nil
 }
 
 // check returns an error if a range is not within the volume, or the copy was aborted. If the range
@@ -513,7 +526,7 @@ func (v *VolumeTarget) writeHead() error {
 // complete records that the target holds the snapshot.
 func (v *VolumeTarget) complete() error {
 	r, f := &v.record, &v.task.Target
-	next := volumeRecord{VolumeCopy: VolumeCopy{Held: r.Applying}, Head: r.NextHead, Device: r.Device}
+	next := volumeRecord{VolumeCopy: VolumeCopy{Held: r.Applying}, Head: r.NextHead, Data: v.data.bits, Device: r.Device}
 	if f.IsFile() {
 		st, err := v.stat()
 		if err != nil {

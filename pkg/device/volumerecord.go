@@ -51,6 +51,8 @@ type volumeRecord struct {
 	// after it. A copy writes the head last, so each unit has one of both hashes.
 	Head     []byte `json:"head"`
 	NextHead []byte `json:"next_head,omitempty"`
+	// Data is the dataMap of Held.
+	Data []byte `json:"data,omitempty"`
 
 	// Inode identifies an incomplete image file, and ModTime (in nanoseconds) a complete one.
 	Inode   uint64 `json:"inode,omitempty"`
@@ -126,7 +128,8 @@ func (r *volumeRecord) valid(f Facts) bool {
 	}
 	applying := r.Applying.GUID != 0
 	return r.Changed == "" && (applying || r.Held.GUID != 0) && (r.State == volumeApplying) == applying &&
-		len(r.Head) <= headHashes*headHash && len(r.NextHead) <= headHashes*headHash && (f.IsFile() || r.Device == f.identity())
+		len(r.Head) <= headHashes*headHash && len(r.NextHead) <= headHashes*headHash &&
+		(r.Held.GUID == 0 || len(r.Data) == dataMapBytes(r.Held.Size)) && (f.IsFile() || r.Device == f.identity())
 }
 
 // headHashes is the largest number of hashes of a head.
