@@ -8,8 +8,10 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kballard/go-shellquote"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
@@ -123,6 +125,12 @@ type VolumeTarget struct {
 	later   []Range // zeros that are not stored yet
 	account Account
 
+	// buffers holds the buffers that no write or read uses. A write that waits for the device uses one
+	// of them, so that several are in flight.
+	buffers  chan []byte
+	inFlight sync.WaitGroup
+	writeErr atomic.Pointer[error] // of a write in flight
+
 	busy sync.Mutex // held by each method that writes
 }
 
@@ -133,7 +141,8 @@ type writtenRange struct {
 }
 
 const (
-	volumeChunk = 1 << 20 // bytes of one write
+	volumeChunk   = 1 << 20 // bytes of one write
+	volumeBuffers = 8       // chunks that are written or read concurrently
 	// Data is read back after this many bytes or ranges.
 	verifyBytes  = 256 << 20
 	verifyRanges = 1 << 14
@@ -178,7 +187,10 @@ func OpenVolume(ctx context.Context, t VolumeTask) (_ *VolumeTarget, err error) 
 	if err != nil {
 		return nil, err
 	}
-	v := &VolumeTarget{Target: dst, task: t, chunk: AlignedBuffer(volumeChunk)}
+	v := &VolumeTarget{Target: dst, task: t, chunk: AlignedBuffer(volumeChunk), buffers: make(chan []byte, volumeBuffers)}
+	for range volumeBuffers {
+		v.buffers <- AlignedBuffer(volumeChunk)
+	}
 	v.ctx, v.cancel = context.WithCancel(ctx)
 	if now.Kind == KindFile {
 		v.resize = t.Snapshot.Size
@@ -369,20 +381,26 @@ func (v *VolumeTarget) zero(off, n int64) error {
 	return v.note(n)
 }
 
-// flush writes the chunk, and some of the deferred zeros.
+// flush starts to write the chunk, and stores some of the deferred zeros.
 func (v *VolumeTarget) flush() error {
+	if err := v.writeErr.Load(); err != nil {
+		return *err
+	}
 	if v.used == 0 {
 		return nil
 	}
 	if err := v.begin(); err != nil {
 		return err
 	}
-	p := v.chunk[:v.used]
-	if _, err := v.Target.WriteAt(p, v.chunkAt); err != nil {
-		return err
-	}
-	v.used = 0
-	v.written = append(v.written, writtenRange{Range{v.chunkAt, int64(len(p))}, MarkOf(p)})
+	p, at := v.chunk[:v.used], v.chunkAt
+	v.chunk, v.used = <-v.buffers, 0
+	v.inFlight.Go(func() {
+		if _, err := v.Target.WriteAt(p, at); err != nil {
+			v.writeErr.Store(&err)
+		}
+		v.buffers <- p[:volumeChunk]
+	})
+	v.written = append(v.written, writtenRange{Range{at, int64(len(p))}, MarkOf(p)})
 	if err := v.note(int64(len(p))); err != nil || len(v.later) == 0 {
 		return err
 	}
@@ -423,21 +441,26 @@ func (v *VolumeTarget) note(n int64) error {
 	return v.settle()
 }
 
-// settle makes all stored data durable and reads it back. The chunk must be empty.
+// settle makes all stored data durable and reads it back.
 func (v *VolumeTarget) settle() error {
+	v.inFlight.Wait()
+	if err := v.writeErr.Load(); err != nil {
+		return *err
+	}
 	if err := v.Sync(); err != nil {
 		return err
 	}
 	if !v.task.NoVerify {
+		var g errgroup.Group
+		g.SetLimit(volumeBuffers)
 		for _, r := range v.written {
-			if err := v.readBack(r.Range, func(p []byte) bool { return MarkOf(p) == r.mark }); err != nil {
-				return err
-			}
+			g.Go(func() error { return v.readBack(r.Range, func(p []byte) bool { return MarkOf(p) == r.mark }) })
 		}
 		for _, r := range v.zeroed {
-			if err := v.readBackZeros(r); err != nil {
-				return err
-			}
+			g.Go(func() error { return v.readBackZeros(r) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
 		}
 		v.account.Verified += v.pending
 	}
@@ -463,12 +486,14 @@ func (v *VolumeTarget) readBackZeros(r Range) error {
 	return nil
 }
 
-// readBack checks a range of at most volumeChunk bytes. It overwrites the chunk.
+// readBack checks a range of at most volumeChunk bytes.
 func (v *VolumeTarget) readBack(r Range, ok func([]byte) bool) error {
 	if v.ctx.Err() != nil {
 		return context.Cause(v.ctx)
 	}
-	p := v.chunk[:r.Length]
+	buffer := <-v.buffers
+	defer func() { v.buffers <- buffer }()
+	p := buffer[:r.Length]
 	if n, err := v.ReadAt(p, r.Start); n < len(p) {
 		return fmt.Errorf("%s: read back at byte %d: %w", v.Name(), r.Start, errors.Join(err, io.ErrUnexpectedEOF))
 	}
@@ -551,6 +576,7 @@ func (v *VolumeTarget) Abort() error {
 // release closes the target. It may be called again.
 func (v *VolumeTarget) release() error {
 	v.cancel()
+	v.inFlight.Wait()
 	end := v.Close
 	if !v.began {
 		end = v.Discard

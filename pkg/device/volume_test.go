@@ -138,6 +138,7 @@ func TestVolumeTargetKilled(t *testing.T) {
 				v, err := OpenVolume(t.Context(), task)
 				require.NoError(t, err, "%s, stopped at %d", name, stop)
 				ended = runSteps(t, v, k.changes, stop)
+				v.inFlight.Wait()
 				require.NoError(t, v.f.Close())
 				if ended {
 					break

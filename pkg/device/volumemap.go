@@ -1,7 +1,7 @@
 package device
 
 // dataMap marks the parts of a volume that may hold data: one bit for each granule. All others are
-// zeros. zfs send names all holes of a volume in each incremental stream, also those that never
+// zeros. zfs send names all holes of a volume in each incremental stream, also holes that never
 // held data. Without the map, each copy of changes would zero them again.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_traverse.c (send_holes_without_birth_time)

@@ -66,6 +66,7 @@ func TestVolumeHoles(t *testing.T) {
 			require.NoError(t, err, round)
 			all := runSteps(t, v, changes, stop)
 			a = v.Account()
+			v.inFlight.Wait()
 			require.NoError(t, v.f.Close())
 			if all {
 				break
