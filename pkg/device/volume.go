@@ -202,38 +202,50 @@ func OpenVolume(ctx context.Context, t VolumeTask) (_ *VolumeTarget, err error) 
 	return v, nil
 }
 
-// prepareRecord reads the record and the head under the lock of the target. Only now can no other
-// copy change them.
-func (v *VolumeTarget) prepareRecord() error {
+// errVolumeChanged refuses a target that another copy changed after the checks.
+func (v *VolumeTarget) errVolumeChanged() error {
+	return fault.Refusef("run the same command again", "%s was changed after the copy was planned", v.task.Target.Path)
+}
+
+// readRecord reads the record under the lock of the target. Only now can no other copy change it. It
+// returns nil if there is none, or if a full copy replaces a damaged one.
+func (v *VolumeTarget) readRecord() (*volumeRecord, error) {
 	t := &v.task
-	old, err := readVolumeRecord(t.Target)
-	if t.Base.GUID == 0 && errors.Is(err, errBadRecord) {
-		err = nil // the full copy replaces it
+	r, err := readVolumeRecord(t.Target)
+	if err != nil && (t.Base.GUID != 0 || !errors.Is(err, errBadRecord)) {
+		return nil, err
 	}
-	if err != nil {
-		return err
-	}
-	size := t.Snapshot.Size
-	head, err := readHead(t.Target)
-	if err != nil {
-		return err
-	}
-	v.head = head[:min(size, headSize)]
-	r := &v.record
-	v.data = newDataMap(size)
-	stale := fault.Refusef("run the same command again", "%s was changed after the copy was planned", t.Target.Path)
-	planned := VolumeCopy{}
+	var planned, now VolumeCopy
 	if t.Target.Volume != nil {
 		planned = *t.Target.Volume
+		planned.Changed = ""
 	}
-	planned.Changed = ""
+	if r != nil {
+		now = r.VolumeCopy
+	}
+	if now != planned {
+		return nil, v.errVolumeChanged()
+	}
+	return r, nil
+}
+
+// prepareRecord prepares the record of the incomplete copy, the head and the map of the data.
+func (v *VolumeTarget) prepareRecord() error {
+	old, err := v.readRecord()
+	if err != nil {
+		return err
+	}
+	head, err := readHead(v.task.Target)
+	if err != nil {
+		return err
+	}
+	size, r := v.task.Snapshot.Size, &v.record
+	v.head, v.data = head[:min(size, headSize)], newDataMap(size)
 	switch {
-	case (old == nil) != (planned == VolumeCopy{}), old != nil && old.VolumeCopy != planned:
-		return stale
-	case t.Base.GUID == 0:
+	case v.task.Base.GUID == 0:
 		r.Head = hashHead(v.head, size)
 	case old == nil || !old.intact(head):
-		return stale
+		return v.errVolumeChanged()
 	default:
 		*r = *old
 		held := dataMap{old.Held.Size, old.Data}.resized(size)
@@ -244,10 +256,10 @@ func (v *VolumeTarget) prepareRecord() error {
 			v.later = append(v.later, Range{from, size - from})
 		}
 	}
-	r.Applying = t.Snapshot
+	r.Applying = v.task.Snapshot
 	r.ModTime, r.Boot, r.Written = 0, "", 0
-	if !t.Target.IsFile() {
-		r.Device = t.Target.identity()
+	if f := v.task.Target; !f.IsFile() {
+		r.Device = f.identity()
 	}
 	return nil
 }
