@@ -23,7 +23,7 @@ type BlockFilter struct {
 	rules   *RecordRules     // nil before the BEGIN record
 	order   binary.ByteOrder // of the source
 	only    Blocks
-	in      fletcher4 // checksum of the source so far
+	in      streamSum // checksum of the source so far
 	out     position  // in the new stream, after the held record
 	proven  position  // before the held record
 	chunk   []byte
@@ -34,7 +34,7 @@ type BlockFilter struct {
 
 // position is the end of a part of a stream.
 type position struct {
-	sum     fletcher4
+	sum     streamSum
 	object  uint64 // of the last OBJECT record
 	written uint64 // object of the last WRITE record
 	end     uint64 // offset of the first byte after it, 0 if there is none
@@ -77,7 +77,7 @@ func (f *BlockFilter) next() error {
 	if err != nil {
 		return err
 	}
-	if err := f.prove(r); err != nil {
+	if err := f.in.addHeader(r); err != nil {
 		return f.records.errorf("%s record: %w", r.Type, err)
 	}
 	f.ready, f.held, f.proven = f.held, nil, f.out
@@ -119,26 +119,6 @@ func (b Blocks) selects(r *Record, rules *RecordRules) bool {
 	return false
 }
 
-const (
-	// recordSum is the place of a record's checksum of everything in the stream before it. In a BEGIN
-	// record, the end of the name is there.
-	recordSum = RecordSize - sumSize
-	// endSum is the place in an END record of the checksum of everything before the record.
-	endSum  = 8
-	sumSize = 32
-)
-
-// prove compares the checksums in a header with the data so far.
-func (f *BlockFilter) prove(r *Record) error {
-	before := f.in
-	f.in.add(r.order, r.Header[:recordSum])
-	if r.Type == RecordEnd && before != readSum(r.order, r.Header[endSum:]) || r.Type != RecordBegin && f.in != readSum(r.order, r.Header[recordSum:]) {
-		return errors.New("its checksum does not match the data before it")
-	}
-	f.in.add(r.order, r.Header[recordSum:])
-	return nil
-}
-
 // hold adds a header to the new stream.
 func (f *BlockFilter) hold(r *Record) {
 	f.held = append(make([]byte, 0, RecordSize+min(r.PayloadSize(), maxBlock)), r.Header...)
@@ -149,6 +129,7 @@ func (f *BlockFilter) hold(r *Record) {
 		f.out.written, f.out.end = r.Object(), r.Offset()+r.Length()
 		f.out.blocks++
 	}
+	f.out.sum.endPayload()
 	if r.Type == RecordEnd {
 		f.out.sum.put(r.order, f.held[endSum:])
 	}
@@ -201,45 +182,6 @@ func (f *BlockFilter) payload(keep bool) error {
 			return err
 		}
 	}
-}
-
-// fletcher4 is the checksum of a stream: four sums of its 32-bit words. Bytes after the last whole
-// word of a payload do not count.
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_fletcher.c (fletcher_4_incremental_impl)
-type fletcher4 [4]uint64
-
-func (s *fletcher4) add(order binary.ByteOrder, b []byte) {
-	a0, a1, a2, a3 := s[0], s[1], s[2], s[3]
-	if order == binary.LittleEndian {
-		for ; len(b) >= 4; b = b[4:] {
-			a0 += uint64(binary.LittleEndian.Uint32(b))
-			a1 += a0
-			a2 += a1
-			a3 += a2
-		}
-	} else {
-		for ; len(b) >= 4; b = b[4:] {
-			a0 += uint64(binary.BigEndian.Uint32(b))
-			a1 += a0
-			a2 += a1
-			a3 += a2
-		}
-	}
-	*s = fletcher4{a0, a1, a2, a3}
-}
-
-func (s *fletcher4) put(order binary.ByteOrder, b []byte) {
-	for i, word := range s {
-		order.PutUint64(b[8*i:], word)
-	}
-}
-
-func readSum(order binary.ByteOrder, b []byte) (s fletcher4) {
-	for i := range s {
-		s[i] = order.Uint64(b[8*i:])
-	}
-	return s
 }
 
 // countingReader counts the bytes of a reader and keeps its error.

@@ -1,7 +1,6 @@
 package zfs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +86,7 @@ func (v *VolumeStream) take(b []byte) error {
 		if v.scanner.Left() > 0 {
 			var payload []byte
 			payload, b = v.scanner.Payload(b)
-			v.sum.add(payload, v.scanner.order)
+			v.sum.add(v.scanner.order, payload)
 			if !v.isData {
 				continue
 			}
@@ -105,8 +104,8 @@ func (v *VolumeStream) take(b []byte) error {
 			}
 			continue
 		}
-		if err := v.checksum(r); err != nil {
-			return &Error{Kind: BadStream, Op: OpSend, Detail: fmt.Sprintf("stream of the volume at byte %d: %v", v.scanner.Offset(), err)}
+		if err := v.sum.addHeader(r); err != nil {
+			return &Error{Kind: BadStream, Op: OpSend, Detail: fmt.Sprintf("stream of the volume at byte %d: %s record: %v", v.scanner.Offset(), r.Type, err)}
 		}
 		if err := v.record(r); err != nil {
 			return err
@@ -118,29 +117,6 @@ func (v *VolumeStream) take(b []byte) error {
 func unplannedVolume(err error) error {
 	return &Error{Kind: Unplanned, Op: OpSend, Detail: "the stream is not what was planned: " + err.Error(),
 		Hint: "if the source changed, run the same command again; otherwise do not trust that host"}
-}
-
-// Offsets of checksums in headers: of everything before this field, and in END records, of
-// everything before the record.
-const (
-	chainAt  = RecordSize - 32
-	endSumAt = 8
-)
-
-// checksum checks the checksums in a header.
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_send.c (dump_record)
-func (v *VolumeStream) checksum(r *Record) error {
-	const wrong = "the checksum of the data before it is wrong"
-	if r.Type == RecordEnd && !v.sum.is(r.Header[endSumAt:], r.order) {
-		return errors.New(wrong)
-	}
-	v.sum.add(r.Header[:chainAt], r.order)
-	if r.Type != RecordBegin && !v.sum.is(r.Header[chainAt:], r.order) {
-		return errors.New(wrong)
-	}
-	v.sum.add(r.Header[chainAt:], r.order)
-	return nil
 }
 
 // record applies a header. The Gate has checked the order of the records.
@@ -219,58 +195,4 @@ func (v *VolumeStream) free(r *Record) error {
 		return nil // a full stream zeroes gaps
 	}
 	return v.to.Zero(int64(from), int64(to-from))
-}
-
-// streamSum is the checksum of a stream, fletcher-4 of its words of 4 bytes. Bytes may arrive in
-// pieces of any size.
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_fletcher.c
-type streamSum struct {
-	a, b, c, d uint64
-	part       [4]byte // of an incomplete word
-	have       int
-}
-
-func (s *streamSum) add(p []byte, order binary.ByteOrder) {
-	if s.have > 0 {
-		n := copy(s.part[s.have:], p)
-		s.have, p = s.have+n, p[n:]
-		if s.have < len(s.part) {
-			return
-		}
-		s.have = 0
-		s.addWords(s.part[:], order)
-	}
-	whole := len(p) &^ 3
-	s.addWords(p[:whole], order)
-	s.have = copy(s.part[:], p[whole:])
-}
-
-func (s *streamSum) addWords(p []byte, order binary.ByteOrder) {
-	a, b, c, d := s.a, s.b, s.c, s.d
-	if order == binary.LittleEndian { // without an indirect call for each word
-		for ; len(p) >= 4; p = p[4:] {
-			a += uint64(binary.LittleEndian.Uint32(p))
-			b += a
-			c += b
-			d += c
-		}
-	}
-	for ; len(p) >= 4; p = p[4:] {
-		a += uint64(order.Uint32(p))
-		b += a
-		c += b
-		d += c
-	}
-	s.a, s.b, s.c, s.d = a, b, c, d
-}
-
-// is reports whether the checksum in a header matches the bytes so far.
-func (s *streamSum) is(field []byte, order binary.ByteOrder) bool {
-	for i, w := range []uint64{s.a, s.b, s.c, s.d} {
-		if order.Uint64(field[8*i:]) != w {
-			return false
-		}
-	}
-	return true
 }
