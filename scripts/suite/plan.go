@@ -226,7 +226,7 @@ func racePackages() []string {
 	return []string{
 		"agent", "agent/authz", "agentless", "device", "files", "freeze/guard", "hosts", "job", "job/measure", "probe",
 		"replicate/fleet", "replicate/runner", "report", "report/history", "sshexec", "transfer", "transport/connect", "transport/tcp",
-		"zfs/cli", "zfs/lzc", "zfs/zfsmem",
+		"zfs", "zfs/cli", "zfs/lzc", "zfs/zfsmem",
 	}
 }
 
