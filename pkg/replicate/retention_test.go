@@ -219,6 +219,41 @@ func TestKeepPeriods(t *testing.T) {
 
 // TestPrunableOverRandomHistories expects that retention destroys exactly the job's snapshots that
 // the oracle does not keep, except the newest one and the incremental sources of all targets.
+// TestPeriodsOfManyYears expects that two times share a period only if a calendar says so.
+func TestPeriodsOfManyYears(t *testing.T) {
+	t.Parallel()
+	calendar := map[string]func(time.Time) string{
+		"hourly": func(at time.Time) string { return at.Format("2006-01-02 15") },
+		"daily":  func(at time.Time) string { return at.Format("2006-01-02") },
+		"weekly": func(at time.Time) string {
+			year, week := at.ISOWeek()
+			return fmt.Sprint(year, " ", week)
+		},
+		"monthly": func(at time.Time) string { return at.Format("2006-01") },
+		"yearly":  func(at time.Time) string { return at.Format("2006") },
+	}
+	for _, r := range (&Grid{}).rules() {
+		want := calendar[r.name]
+		if r.period == nil {
+			continue
+		}
+		names, periods := map[int64]string{}, map[string]int64{}
+		for hour := time.Date(1999, 12, 28, 22, 0, 0, 0, time.UTC); hour.Year() < 2040; hour = hour.Add(7 * time.Hour) {
+			for _, at := range []time.Time{hour, hour.Add(59 * time.Minute)} {
+				name, period := want(at), r.period(at)
+				if names[period] == "" {
+					names[period] = name
+				}
+				if _, known := periods[name]; !known {
+					periods[name] = period
+				}
+				require.Equal(t, name, names[period], "%s %s", r.name, at)
+				require.Equal(t, periods[name], period, "%s %s", r.name, at)
+			}
+		}
+	}
+}
+
 func TestPrunableOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 2026))
