@@ -12,8 +12,8 @@ import (
 // receive: the BEGIN record, the OBJECT and WRITE records of the blocks, and the END record. The kernel
 // ignores all other records there.
 //
-// BlockFilter verifies the checksums of its source before it returns a record, and computes new ones. It returns the END record only after the source ended without error. The source may not
-// be a package.
+// BlockFilter verifies the checksums of its source before it returns a record, and computes new ones. It
+// returns the END record only after the source ended without error. The source may not be a package.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (receive_process_record)
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_send.c (dump_record)

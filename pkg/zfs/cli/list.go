@@ -17,8 +17,8 @@ import (
 )
 
 // List lists datasets. It runs at most four processes, unless the names exceed a command line or
-// OpenZFS lacks the properties for Changed. The first list before OpenZFS 2.2 runs one more. If the dataset does not exist, Datasets is empty. If
-// the pool does not exist, the error has kind NotFound.
+// OpenZFS lacks the properties for Changed. The first list before OpenZFS 2.2 runs one more. If the
+// dataset does not exist, Datasets is empty. If the pool does not exist, the error has kind NotFound.
 func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 	for _, n := range append([]string{q.Dataset}, q.Only...) {
 		if _, err := zfs.ParseDataset(n); err != nil {
