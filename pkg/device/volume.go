@@ -4,99 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/kballard/go-shellquote"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 )
-
-// VolumeTask is the copy of a volume's snapshot to a device or image file: in full, or only the
-// changes since the snapshot that the target holds.
-type VolumeTask struct {
-	Target   Facts          `json:"target"` // as planned: the opened device must match
-	Snapshot VolumeSnapshot `json:"snapshot"`
-	// Base is the snapshot since which the changes come, zero for a full copy.
-	Base     VolumeSnapshot `json:"base,omitzero"`
-	Allow    Allow          `json:"allow"`
-	NoVerify bool           `json:"no_verify,omitempty"` // do not read back
-}
-
-// SourceFacts describes the snapshot to the checks of the target.
-func (t VolumeTask) SourceFacts() Facts {
-	return Facts{Path: t.Snapshot.String(), Real: t.Snapshot.String(), Kind: KindSnapshot, Size: t.Snapshot.Size}
-}
-
-// KindSnapshot is the kind of Facts for a snapshot of a ZFS volume.
-const KindSnapshot = "snapshot"
-
-// Interrupted reports whether the target holds this copy, interrupted and otherwise unchanged.
-func (t VolumeTask) Interrupted() bool {
-	c := t.Target.Volume
-	return c != nil && c.Changed == "" && c.Applying.GUID == t.Snapshot.GUID && c.Applying.GUID != 0 && c.Held.GUID == t.Base.GUID
-}
-
-// CheckTarget returns the objections to the copy. Changes need no consent, because the target holds
-// the snapshot since which they come.
-func (t VolumeTask) CheckTarget() []finding.Finding {
-	allow := t.Allow
-	allow.Sparse = true
-	f := findings(checkTarget(t.SourceFacts(), t.Target, allow))
-	full := t.Base.GUID == 0
-	ours := !full || t.Interrupted()
-	kept := f[:0]
-	for _, x := range f {
-		if !x.Consent || !ours {
-			kept = append(kept, x)
-		}
-	}
-	f = kept
-	c := t.Target.Volume
-	switch {
-	case full && t.Target.Kind == KindZvol:
-		f.add(finding.Fail, "target-volume", "", "send to its dataset: zxfer send SRC HOST:POOL/NAME", "%s is a ZFS volume", t.Target.Path)
-	case full && t.Target.Kind == KindFile && c == nil && t.Target.Size != 0 && t.Target.Size != t.Snapshot.Size:
-		f.add(finding.Fail, "target-size", fmt.Sprintf("%d bytes, the volume has %d", t.Target.Size, t.Snapshot.Size), "name another file, or delete this one",
-			"%s has another size than the volume, and is not a copy that zxfer made", t.Target.Path)
-	case full:
-	case c == nil:
-		f.add(finding.Fail, "target-no-record", "", t.fullHint(), "%s has no record of a copy of a volume", t.Target.Path)
-	case c.Changed != "":
-		f.add(finding.Fail, "target-changed", c.Changed, t.fullHint(), "%s no longer holds %s: %s", t.Target.Path, c.Held, c.Changed)
-	case c.Held.GUID != t.Base.GUID, c.Applying.GUID != 0 && c.Applying.GUID != t.Snapshot.GUID:
-		f.add(finding.Fail, "target-base", "", t.fullHint(), "%s holds %s, not %s", t.Target.Path, c, t.Base)
-	}
-	return f
-}
-
-// String describes the contents of a target.
-func (c *VolumeCopy) String() string {
-	text := c.Held.String()
-	switch {
-	case c.Held.GUID == 0 && c.Applying.GUID == 0:
-		return c.Changed
-	case c.Held.GUID == 0:
-		text = "an incomplete copy of " + c.Applying.String()
-	case c.Applying.GUID != 0:
-		text += " with a part of the changes up to @" + c.Applying.Name
-	}
-	if c.Changed != "" {
-		text += ", but " + c.Changed
-	}
-	return text
-}
-
-// fullHint returns how to copy in full.
-func (t VolumeTask) fullHint() string {
-	return fmt.Sprintf("to copy everything again, use zxfer dev with {{overwrite}} {{confirm}} %s", shellquote.Join(t.Target.Confirmation()))
-}
 
 // VolumeTarget is a device or image file that gets the contents of a volume's snapshot. Its record
 // is correct at any time. Methods except Abort must not be called concurrently. Written data
@@ -451,68 +368,6 @@ func (v *VolumeTarget) note(n int64) error {
 		return nil
 	}
 	return v.settle()
-}
-
-// settle makes all stored data durable and reads it back.
-func (v *VolumeTarget) settle() error {
-	v.inFlight.Wait()
-	if err := v.writeErr.Load(); err != nil {
-		return *err
-	}
-	if err := v.Sync(); err != nil {
-		return err
-	}
-	if !v.task.NoVerify {
-		var g errgroup.Group
-		g.SetLimit(volumeBuffers)
-		for _, r := range v.written {
-			g.Go(func() error { return v.readBack(r.Range, func(p []byte) bool { return MarkOf(p) == r.mark }) })
-		}
-		for _, r := range v.zeroed {
-			g.Go(func() error { return v.readBackZeros(r) })
-		}
-		if err := g.Wait(); err != nil {
-			return err
-		}
-		v.account.Verified += v.pending
-	}
-	v.written, v.zeroed, v.pending = v.written[:0], v.zeroed[:0], 0
-	return nil
-}
-
-// readBackZeros checks a zeroed range. A hole of a file needs no reading.
-func (v *VolumeTarget) readBackZeros(r Range) error {
-	for off, end := r.Start, r.Start+r.Length; off < end; {
-		data, stop, err := v.NextData(off)
-		if err != nil {
-			return err
-		}
-		data, stop = min(data, end), min(stop, end)
-		for at := data; at < stop; at += volumeChunk {
-			if err := v.readBack(Range{at, min(volumeChunk, stop-at)}, IsZero); err != nil {
-				return err
-			}
-		}
-		off = max(stop, data)
-	}
-	return nil
-}
-
-// readBack checks a range of at most volumeChunk bytes.
-func (v *VolumeTarget) readBack(r Range, ok func([]byte) bool) error {
-	if v.ctx.Err() != nil {
-		return context.Cause(v.ctx)
-	}
-	buffer := <-v.buffers
-	defer func() { v.buffers <- buffer }()
-	p := buffer[:r.Length]
-	if n, err := v.ReadAt(p, r.Start); n < len(p) {
-		return fmt.Errorf("%s: read back at byte %d: %w", v.Name(), r.Start, errors.Join(err, io.ErrUnexpectedEOF))
-	}
-	if !ok(p) {
-		return fmt.Errorf("%s: %w: bytes %d to %d", v.Name(), ErrCorrupt, r.Start, r.Start+r.Length)
-	}
-	return nil
 }
 
 // Commit stores the rest of the snapshot, and then records that the target holds it. The caller must

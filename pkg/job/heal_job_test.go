@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -264,17 +263,8 @@ func TestHealJobContinuesAfterFailure(t *testing.T) {
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
 		w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
-		var one sync.Mutex // both ends are queried concurrently
-		n, op := 0, ""
-		w.before = func(o string) error {
-			one.Lock()
-			defer one.Unlock()
-			if n++; n == fails {
-				failed, op = true, o
-				return errors.New("broken")
-			}
-			return nil
-		}
+		op := ""
+		w.failOnce(fails, func(o string) { failed, op = true, o })
 		_, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
 		w.before = nil
 		for range 2 { // a second retry succeeds

@@ -32,6 +32,21 @@ func damagedWorld(t *testing.T, damaged ...zfs.DamagedObject) *world {
 	return w
 }
 
+// failOnce makes the nth operation fail, and passes its name to failed.
+func (w *world) failOnce(nth int, failed func(op string)) {
+	var one sync.Mutex // both ends are queried concurrently
+	n := 0
+	w.before = func(op string) error {
+		one.Lock()
+		defer one.Unlock()
+		if n++; n == nth {
+			failed(op)
+			return errors.New("broken")
+		}
+		return nil
+	}
+}
+
 func file(dataset, snapshot, path string) zfs.DamagedObject {
 	shown := dataset + ":" + path
 	if snapshot != "" {
@@ -71,17 +86,8 @@ func TestHealContinuesAfterFailure(t *testing.T) {
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
 		w := damagedWorld(t, file("src/a", "", "/f"), file("src/b", "", "/g"))
-		n, op := 0, ""
-		var one sync.Mutex // both ends are queried concurrently
-		w.before = func(o string) error {
-			one.Lock()
-			defer one.Unlock()
-			if n++; n == fails {
-				failed, op = true, o
-				return errors.New("broken")
-			}
-			return nil
-		}
+		op := ""
+		w.failOnce(fails, func(o string) { failed, op = true, o })
 		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 		w.before = nil
 		for range 2 { // a second retry succeeds
