@@ -112,7 +112,7 @@ func copyOfDemo(t *testing.T, guest string, free int) (script, bin string) {
 	for _, name := range []string{"demo", "env"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(tree+"/scripts/"+name, text, 0o755))
+		testenv.WriteProgram(t, tree+"/scripts/"+name, text)
 	}
 	writeProgram(t, bin+"/go", fmt.Sprintf(`exec '%s' -C '%s' "$@"`, goTool, repo))
 	writeProgram(t, bin+"/df", fmt.Sprintf("echo Avail; echo %dM", free))

@@ -20,7 +20,7 @@ import (
 func writeProgram(t *testing.T, path, script string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	testenv.WriteProgram(t, path, "#!/bin/sh\n"+script+"\n")
 }
 
 // bash runs a script. Programs in bin precede all others.
@@ -91,7 +91,7 @@ func TestGuestBuildEndsOnSignal(t *testing.T) {
 	for _, name := range []string{"guest", "env"} {
 		script, err := os.ReadFile(name)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), script, 0o700))
+		testenv.WriteProgram(t, filepath.Join(dir, name), script)
 	}
 	// The first process ignores SIGTERM, and the second ends at it.
 	writeProgram(t, dir+"/guest.d/build.sh", `trap '' TERM; sleep 600 & stubborn=$!

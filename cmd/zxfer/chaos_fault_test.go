@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 // faultPool is the name of the pool on a disk that can fail.
@@ -77,7 +79,7 @@ func (r *round) otherVersion(which string) string {
 		"other":    fmt.Sprintf("exec %s \"$1\" %s agent", ssh, other),
 	}[which]
 	file := filepath.Join(r.t.TempDir(), "rsh")
-	require.NoError(r.t, os.WriteFile(file, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	testenv.WriteProgram(r.t, file, "#!/bin/sh\n"+script+"\n")
 	return file
 }
 

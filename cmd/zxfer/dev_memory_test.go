@@ -43,7 +43,7 @@ func buildForTest(t *testing.T) *testBuild {
 	require.NoError(t, err, "%s", out)
 	// The remote shell runs commands on this host with a separate home directory.
 	script := fmt.Sprintf("#!/bin/sh\nshift\nexport HOME=%s SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\"\nexec sh -c \"$*\"\n", m.dir)
-	require.NoError(t, os.WriteFile(m.shell, []byte(script), 0o700))
+	testenv.WriteProgram(t, m.shell, script)
 	return m
 }
 

@@ -81,7 +81,7 @@ func TestArm64Dev(t *testing.T) { //nolint:paralleltest // TestMTURemedy makes h
 			f := newFarHosts(t, lineShape{Rate: 1e9, Queue: 5 << 20}, sshd)
 			if remote == "arm64" {
 				uname := "#!/bin/sh\ncase $1 in -m) echo aarch64 ;; *) exec /usr/bin/uname \"$@\" ;; esac\n"
-				require.NoError(t, os.WriteFile(filepath.Join(f.dir, "uname"), []byte(uname), 0o755))
+				testenv.WriteProgram(t, filepath.Join(f.dir, "uname"), uname)
 			}
 			zxfer := func(args ...string) cmdResult {
 				t.Helper()

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/testenv"
 )
 
 // fakeSSH returns the address of a host that zxfer reaches with a program that it takes for ssh. script runs
@@ -21,7 +22,7 @@ func fakeSSH(t *testing.T, script string) (dir string, l hosts.Address) {
 	dir = t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o700))
 	zfs := "#!/bin/sh\n[ \"$1\" != version ] || printf 'zfs-2.2.4-1\\nzfs-kmod-2.2.4-1\\n'\necho \"$@\" >>" + shellquote.Join(filepath.Join(dir, "calls")) + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "bin", "zfs"), []byte(zfs), 0o700))
+	testenv.WriteProgram(t, filepath.Join(dir, "bin", "zfs"), zfs)
 	program := filepath.Join(dir, "ssh")
 	text := "#!/bin/sh\ncd " + shellquote.Join(dir) + "\nHOME=$PWD PATH=$PWD/bin:/usr/bin:/bin; export HOME PATH\n" + `socket= bare=
 for command; do
@@ -29,7 +30,7 @@ for command; do
 done
 wait_as_master() { [ -z "$bare" ] || { : >"$socket"; exec sleep 100000; }; }
 ` + script + "\n"
-	require.NoError(t, os.WriteFile(program, []byte(text), 0o700))
+	testenv.WriteProgram(t, program, text)
 	return dir, hosts.Address{Host: "beta", RSH: shellquote.Join(program), NoBootstrap: true}
 }
 

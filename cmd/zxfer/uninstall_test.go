@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
 )
 
 func TestUninstallAsksForConfirmation(t *testing.T) {
@@ -19,17 +21,17 @@ func TestUninstallAsksForConfirmation(t *testing.T) {
 	home := t.TempDir()
 	build := filepath.Join(home, ".cache", "zxfer", strings.Repeat("0a", 32))
 	require.NoError(t, os.MkdirAll(build, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(build, "zxfer"), make([]byte, 1<<20), 0o700))
+	testenv.WriteProgram(t, filepath.Join(build, "zxfer"), make([]byte, 1<<20))
 	require.NoError(t, os.MkdirAll(filepath.Join(home, ".ssh"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(home, ".ssh", "authorized_keys"),
 		[]byte("ssh-ed25519 AAAA me\nrestrict,command=\"/usr/local/bin/zxfer agent --allow receive=vault\" ssh-ed25519 AAAA job\n"), 0o600))
 	// The host has no pools.
 	bin := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "zpool"), []byte("#!/bin/sh\n"), 0o700))
+	testenv.WriteProgram(t, filepath.Join(bin, "zpool"), "#!/bin/sh\n")
 	// The host has no units of jobs. getent must not return this account's real home
 	// directory.
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "grep"), []byte("#!/bin/sh\ncase \"$1\" in -lxF) exit 1;; esac\nexec /bin/grep \"$@\"\n"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "getent"), []byte("#!/bin/sh\nexit 0\n"), 0o700))
+	testenv.WriteProgram(t, filepath.Join(bin, "grep"), "#!/bin/sh\ncase \"$1\" in -lxF) exit 1;; esac\nexec /bin/grep \"$@\"\n")
+	testenv.WriteProgram(t, filepath.Join(bin, "getent"), "#!/bin/sh\nexit 0\n")
 	shell := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(shell, []byte("HOME="+home+"; PATH="+bin+":$PATH; TMPDIR="+bin+"; export HOME PATH TMPDIR; unset XDG_CACHE_HOME; exec sh -c \"$2\"\n"), 0o600))
 	uninstall := func(args ...string) (code int, stdout, stderr string) {
@@ -108,7 +110,7 @@ func TestUninstallListsUnits(t *testing.T) {
 		"grep":   `case "$1" in -lxF) printf 'zxfer-replicate-a.service\nzxfer-replicate-a.timer\nzxfer-replicate-a b.timer\n';; *) exec /bin/grep "$@";; esac`,
 		"ls":     "exit 0",
 	} {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+		testenv.WriteProgram(t, filepath.Join(bin, name), "#!/bin/sh\n"+script+"\n")
 	}
 	shell := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(shell, []byte("HOME="+bin+"; PATH="+bin+":/usr/bin:/bin; TMPDIR="+bin+"; export HOME PATH TMPDIR; unset XDG_CACHE_HOME; exec sh -c \"$2\"\n"), 0o600))
@@ -120,6 +122,6 @@ func TestUninstallListsUnits(t *testing.T) {
 	}
 	const units = "/etc/systemd/system: 2 units of jobs, kept: zxfer-replicate-a.service, zxfer-replicate-a.timer; to remove: "
 	require.Equal(t, units+"cd /etc/systemd/system && systemctl disable --now zxfer-replicate-a.timer && rm zxfer-replicate-a.service zxfer-replicate-a.timer && systemctl daemon-reload\n", list())
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "zxfer"), []byte("#!/bin/sh\n"), 0o700))
+	testenv.WriteProgram(t, filepath.Join(bin, "zxfer"), "#!/bin/sh\n")
 	require.Equal(t, units+"zxfer replicate uninstall\n", list())
 }

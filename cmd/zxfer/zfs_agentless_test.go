@@ -29,7 +29,7 @@ func agentlessAccount(t *testing.T, name, login string) {
 		require.NoError(t, os.Symlink(path, filepath.Join(dir, tool)))
 	}
 	program := func(name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+		testenv.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\n"+text+"\n")
 	}
 	program("uname", `case $1 in -s) echo FreeBSD;; *) exec /usr/bin/uname "$@";; esac`)
 	// Not root's number, because root has a zxfer in its cache.

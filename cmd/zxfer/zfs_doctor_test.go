@@ -173,7 +173,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		for dialect, script := range map[string]string{
 			"traditional": "exec nc.traditional \"$@\"", "busybox": "exec busybox nc --help", "gnu": "echo 'GNU netcat 0.7.1, a rewrite of the famous networking tool.'",
 		} {
-			require.NoError(t, os.WriteFile(nc, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+			testenv.WriteProgram(t, nc, "#!/bin/sh\n"+script+"\n")
 			f := worstOf(t, doctor(t, "--quick"), "netcat")
 			require.NotEqual(t, finding.OK, f.Severity, dialect)
 			require.Contains(t, strings.ToLower(f.Summary), dialect)

@@ -77,7 +77,7 @@ func TestZFSDrill(t *testing.T) {
 		fill(t, src+"/a", fmt.Sprint(i), 10<<10)
 	}
 	check := filepath.Join(t.TempDir(), "check")
-	script := func(text string) { require.NoError(t, os.WriteFile(check, []byte("#!/bin/sh\n"+text), 0o755)) }
+	script := func(text string) { testenv.WriteProgram(t, check, "#!/bin/sh\n"+text) }
 	script("echo looked at $ZXFER_DRILL_COPY; pwd; ls | wc -l; ! touch new 2>/dev/null")
 	r := newDrillJob(t, src, "beta:"+dst, fmt.Sprintf("command = [%q]", check), "")
 	listed := func() string {
@@ -122,7 +122,7 @@ func TestZFSDrill(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, d.Copies[0].Error, "it did not end within 2s")
 
-	require.NoError(t, os.WriteFile(check, []byte("#!/none\n"), 0o755)) // no program can run this script
+	testenv.WriteProgram(t, check, "#!/none\n") // no program can run this script
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unverified, d.Outcome, o)
@@ -234,7 +234,7 @@ func TestZFSDrillCommands(t *testing.T) {
 	check := filepath.Join(t.TempDir(), "check")
 	drillCommand := fmt.Sprintf("command = [%q]", check)
 	r := newDrillJob(t, src, dst, drillCommand, "")
-	script := func(text string) { require.NoError(t, os.WriteFile(check, []byte("#!/bin/bash\n"+text), 0o755)) }
+	script := func(text string) { testenv.WriteProgram(t, check, "#!/bin/bash\n"+text) }
 	host := alphaPool
 	sleepers := func(seconds string) []int {
 		return pidsOn(t, host, func(argv []string) bool { return slices.Equal(argv, []string{"sleep", seconds}) })

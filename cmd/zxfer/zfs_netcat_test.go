@@ -19,7 +19,7 @@ import (
 func installNC(t *testing.T, nc string) {
 	t.Helper()
 	link := filepath.Join(labDir, "bin", "nc")
-	require.NoError(t, os.WriteFile(link, []byte("#!/bin/sh\nexec "+nc+` "$@"`+"\n"), 0o755))
+	testenv.WriteProgram(t, link, "#!/bin/sh\nexec "+nc+` "$@"`+"\n")
 	t.Cleanup(func() { _ = os.Remove(link) })
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/testenv"
 )
 
 // logZFSCalls logs every call of zfs on both hosts until the test ends. The function that it
@@ -20,7 +21,7 @@ func logZFSCalls(t *testing.T) func() []string {
 	t.Helper()
 	path, log := filepath.Join(labDir, "bin", "zfs"), filepath.Join(t.TempDir(), "calls")
 	text := fmt.Sprintf("#!/bin/sh\necho \"$*\" >>%s\nexec %s \"$@\"\n", log, strings.TrimSpace(run(t, "sh", "-c", "command -v zfs")))
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o755))
+	testenv.WriteProgram(t, path, text)
 	t.Cleanup(func() { require.NoError(t, os.Remove(path)) })
 	return func() []string {
 		text, err := os.ReadFile(log)

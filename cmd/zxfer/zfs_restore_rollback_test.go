@@ -170,7 +170,7 @@ n=$(wc -l <%[2]s/calls) at=$(cat %[2]s/at)
 exit $code
 `, zfs, dir), 0o755))
 	// Without the helper for libzfs_core, every change is a command.
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	testenv.WriteProgram(t, filepath.Join(dir, "python3"), "#!/bin/sh\nexit 1\n")
 	restore := func(at int) (code int, calls string) {
 		require.NoError(t, os.WriteFile(dir+"/at", fmt.Append(nil, at), 0o600))
 		require.NoError(t, os.RemoveAll(dir+"/calls"))

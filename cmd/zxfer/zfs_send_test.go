@@ -318,7 +318,7 @@ func TestZFSManyDatasets(t *testing.T) {
 	for _, tool := range []string{"zfs", "zpool"} {
 		path := strings.TrimSpace(run(t, "sh", "-c", "command -v "+tool))
 		shim := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec %s \"$@\"\n", tool, log, path)
-		require.NoError(t, os.WriteFile(filepath.Join(labDir, "bin", tool), []byte(shim), 0o755))
+		testenv.WriteProgram(t, filepath.Join(labDir, "bin", tool), shim)
 		t.Cleanup(func() { _ = os.Remove(filepath.Join(labDir, "bin", tool)) })
 	}
 	calls := func() int {

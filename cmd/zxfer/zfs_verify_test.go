@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfstest"
 )
@@ -71,7 +72,7 @@ func forgeReceives(t *testing.T, object, offset uint64) {
 	real, err := exec.LookPath("zfs")
 	require.NoError(t, err)
 	wrapper := filepath.Join(labDir, "bin", "zfs")
-	require.NoError(t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\n[ \"$1\" = receive ] || exec %s \"$@\"\n%s %d %d | %s \"$@\"\n", real, forge, object, offset, real), 0o755))
+	testenv.WriteProgram(t, wrapper, fmt.Appendf(nil, "#!/bin/sh\n[ \"$1\" = receive ] || exec %s \"$@\"\n%s %d %d | %s \"$@\"\n", real, forge, object, offset, real))
 	t.Cleanup(func() { _ = os.Remove(wrapper) })
 }
 

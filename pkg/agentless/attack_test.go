@@ -136,7 +136,7 @@ login=` + shellquote.Join(filepath.Join(dir, "login")) + ` lost=` + shellquote.J
 [ -z "$bare" ] || exec sleep 100000
 ` + script + "\n"
 	program := filepath.Join(t.TempDir(), "ssh")
-	require.NoError(t, os.WriteFile(program, []byte(text), 0o700))
+	testenv.WriteProgram(t, program, text)
 	o.Command = shellquote.Join(program)
 }
 

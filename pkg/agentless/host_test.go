@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/sshexec"
 	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/testenv"
 )
 
 // plainHost returns a directory of programs that acts as a host: a zfs that runs a test's script,
@@ -25,7 +26,7 @@ func plainHost(t *testing.T, nc, zfs string) (dir string, o sshexec.Options) {
 	t.Helper()
 	dir = t.TempDir()
 	program := func(name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+		testenv.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\n"+text+"\n")
 	}
 	if nc != "" {
 		program("nc", "exec "+nc+` "$@"`)

@@ -86,9 +86,9 @@ func accountOptions(t *testing.T, a account, script string) (dir string, o sshex
 		require.NoError(t, os.Symlink(path, filepath.Join(dir, tool)))
 	}
 	version := `case $1 in version) printf 'zfs-2.2.4-1\nzfs-kmod-2.2.4-1\n'; exit;; esac` + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\ncd "+shellquote.Join(dir)+"\n"+version+script+"\n"), 0o700))
+	testenv.WriteProgram(t, filepath.Join(dir, "zfs"), "#!/bin/sh\ncd "+shellquote.Join(dir)+"\n"+version+script+"\n")
 	login := "#!/bin/sh\ncommand=$2; HOME=" + shellquote.Join(dir) + " PATH=" + shellquote.Join(dir) + "; export HOME PATH\n" + a.login + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "login"), []byte(login), 0o700))
+	testenv.WriteProgram(t, filepath.Join(dir, "login"), login)
 	return dir, sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(filepath.Join(dir, "login"))}
 }
 
@@ -291,7 +291,7 @@ func TestMbufferOfHost(t *testing.T) {
 		t.Skip("mbuffer is not installed")
 	}
 	dir, o := accountOptions(t, accountNamed("sh"), `case $1 in receive) cat >stream;; send) cat stream; exit 3;; esac`)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "mbuffer"), []byte("#!/bin/sh\ntouch "+shellquote.Join(filepath.Join(dir, "used"))+"\nexec "+mbuffer+` "$@"`+"\n"), 0o700))
+	testenv.WriteProgram(t, filepath.Join(dir, "mbuffer"), "#!/bin/sh\ntouch "+shellquote.Join(filepath.Join(dir, "used"))+"\nexec "+mbuffer+` "$@"`+"\n")
 	h, err := openHost(t.Context(), o, false)
 	require.NoError(t, err)
 	defer h.Close()
@@ -325,7 +325,7 @@ func TestNextReceiveEndsLostOne(t *testing.T) {
 				dir, o := accountOptions(t, a, `case $1 in receive) : >started; cat >/dev/null;; esac`)
 				require.NoError(t, os.Remove(filepath.Join(dir, "sh")))
 				require.NoError(t, os.Symlink(shell, filepath.Join(dir, "sh")))
-				require.NoError(t, os.WriteFile(filepath.Join(dir, "mbuffer"), []byte("#!/bin/sh\nexec cat\n"), 0o700))
+				testenv.WriteProgram(t, filepath.Join(dir, "mbuffer"), "#!/bin/sh\nexec cat\n")
 				h, err := openHost(t.Context(), o, false)
 				require.NoError(t, err)
 				defer h.Close()

@@ -139,7 +139,7 @@ func TestReceiveAfterLocalReset(t *testing.T) {
 	require.NoError(t, err)
 	text = append(bytes.Replace(text, []byte("exec "), nil, 1), "exec sleep 100000\n"...)
 	h.endTimeout = 24 * time.Hour // no wait for it
-	require.NoError(t, os.WriteFile(nc, text, 0o700))
+	testenv.WriteProgram(t, nc, text)
 	opened, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = opened.Write(random(1000))
@@ -172,7 +172,7 @@ func TestFailedSendIsError(t *testing.T) {
 			nc := filepath.Join(dir, "nc")
 			text, err := os.ReadFile(nc)
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(nc, bytes.Replace(text, []byte("exec"), []byte("echo $$ >"+filepath.Join(dir, "nc.pid")+"\nexec"), 1), 0o700))
+			testenv.WriteProgram(t, nc, bytes.Replace(text, []byte("exec"), []byte("echo $$ >"+filepath.Join(dir, "nc.pid")+"\nexec"), 1))
 			src, err := h.openSend(t.Context(), zfs.SendSpec{Dataset: "pool/a", To: "x"}, ncPath(offer(), 0))
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "connected"), nil, 0o600))

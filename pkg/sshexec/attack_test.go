@@ -28,7 +28,7 @@ ls -ldn "${socket%/*}" >>` + shellquote.Join(filepath.Join(dir, "modes")) + `
 : >"$socket"
 exec sleep 100000
 `
-	require.NoError(t, os.WriteFile(program, []byte(text), 0o700))
+	testenv.WriteProgram(t, program, text)
 	t.Setenv("TMPDIR", tmp)
 	o := Options{Host: "beta", Command: shellquote.Join(program)}
 	m, err := StartMaster(t.Context(), o)
@@ -42,7 +42,7 @@ exec sleep 100000
 	require.NoError(t, err)
 	require.Contains(t, string(modes), "drwx------")
 
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho 'Permission denied (publickey).' >&2; exit 255\n"), 0o700))
+	testenv.WriteProgram(t, program, "#!/bin/sh\necho 'Permission denied (publickey).' >&2; exit 255\n")
 	_, err = StartMaster(t.Context(), o)
 	require.ErrorContains(t, err, "Permission denied")
 	left, err = os.ReadDir(tmp)

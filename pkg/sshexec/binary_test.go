@@ -82,7 +82,7 @@ func foreignBinary(t *testing.T, o *other) []byte {
 	o.program("uname", `case "$1" in -m) echo i686 ;; -n) echo beta ;; *) echo Linux ;; esac`)
 	o.binaryDirs = []string{t.TempDir(), t.TempDir()}
 	probe := filepath.Join(t.TempDir(), "probe")
-	require.NoError(t, os.WriteFile(probe, text, 0o700))
+	testenv.WriteProgram(t, probe, text)
 	if err := exec.Command(probe, "agent", "--id").Run(); err != nil {
 		t.Skipf("needs a kernel that runs programs for 386: %v", err)
 	}

@@ -33,7 +33,7 @@ func (o *other) plant(path string) (trace string) {
 	trace = filepath.Join(o.t.TempDir(), "trace")
 	text := "#!/bin/sh\necho >>'" + trace + "'\n[ \"$2\" = --id ] && echo " + standIn.id + "\nexit\n"
 	require.NoError(o.t, os.MkdirAll(filepath.Dir(path), 0o700))
-	require.NoError(o.t, os.WriteFile(path, []byte(text), 0o700))
+	testenv.WriteProgram(o.t, path, text)
 	require.NoError(o.t, os.Truncate(path, int64(len(standIn.bytes))))
 	return trace
 }

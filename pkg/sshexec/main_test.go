@@ -149,7 +149,7 @@ func (o *other) program(name, text string) {
 	o.t.Helper()
 	// Runs sh, because a new file may be too busy to execute.
 	file := filepath.Join(o.t.TempDir(), name)
-	require.NoError(o.t, os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o700))
+	testenv.WriteProgram(o.t, file, "#!/bin/sh\n"+text)
 	require.NoError(o.t, os.Symlink(file, filepath.Join(o.bin, name)))
 }
 

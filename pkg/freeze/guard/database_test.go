@@ -195,7 +195,7 @@ func TestReadLock(t *testing.T) {
 	s.must("CREATE DATABASE d; CREATE TABLE d.i (n INT) ENGINE=InnoDB; SET GLOBAL general_log_file = '" + s.dir + "/general.log'; SET GLOBAL general_log = 1")
 	client, err := exec.LookPath("mariadb")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(s.dir+"/mariadb", []byte("#!/bin/sh\n"+client+` "$@" | sed -u 's/^10\.[0-9.]*-MariaDB.*/10.3.39-MariaDB/'`+"\n"), 0o755))
+	testenv.WriteProgram(t, s.dir+"/mariadb", "#!/bin/sh\n"+client+` "$@" | sed -u 's/^10\.[0-9.]*-MariaDB.*/10.3.39-MariaDB/'`+"\n")
 	t.Setenv("PATH", s.dir+":"+os.Getenv("PATH"))
 	s.client[0] = client
 	g := begin(t, request(spec))

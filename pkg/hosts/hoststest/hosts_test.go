@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/agentless"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/sshexec"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs/zfstest"
 )
 
@@ -62,7 +63,7 @@ func TestRemoteIsASite(t *testing.T) {
 func TestHostIsASite(t *testing.T) {
 	zfstest.Require(t)
 	login := filepath.Join(t.TempDir(), "login")
-	require.NoError(t, os.WriteFile(login, []byte("#!/bin/sh\nexec sh -c \"$2\"\n"), 0o700))
+	testenv.WriteProgram(t, login, "#!/bin/sh\nexec sh -c \"$2\"\n")
 	shared, err := sshexec.StartMaster(t.Context(), sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(login)})
 	require.NoError(t, err)
 	h, err := agentless.Open(t.Context(), shared, false)

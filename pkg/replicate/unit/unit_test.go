@@ -145,7 +145,7 @@ func TestScrubScript(t *testing.T) {
 			}
 			dir := t.TempDir()
 			fake := func(command, text string) {
-				require.NoError(t, os.WriteFile(filepath.Join(dir, command), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+				testenv.WriteProgram(t, filepath.Join(dir, command), "#!/bin/sh\n"+text+"\n")
 			}
 			status := "Permanent errors have been detected in the following files:"
 			if tt.healthy {

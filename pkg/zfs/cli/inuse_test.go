@@ -38,7 +38,7 @@ func TestInUse(t *testing.T) {
 			require.NoError(t, f.Close())
 		case "own":
 		default:
-			require.NoError(t, os.WriteFile(program, text, 0o700))
+			testenv.WriteProgram(t, program, text)
 			c := exec.Command(program, "100000")
 			c.ExtraFiles = []*os.File{f}
 			require.NoError(t, c.Start())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/cli"
 	"zxfer/pkg/zfs/zfstest"
@@ -133,7 +134,7 @@ func TestListProcesses(t *testing.T) {
 	count := filepath.Join(dir, "count")
 	for _, tool := range []string{"zfs", "zpool"} {
 		shim := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec /usr/sbin/%s \"$@\"\n", tool, count, tool)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, tool), []byte(shim), 0o755))
+		testenv.WriteProgram(t, filepath.Join(dir, tool), shim)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	c := newCLI(t)

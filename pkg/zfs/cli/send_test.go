@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/cli"
@@ -22,7 +23,7 @@ func TestFailedSendCausesReceiverError(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	// Runs no other program, because loading one on a busy machine may take longer than the grace
 	// period.
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho \"$WARNING\" >&2\nwhile echo stream; do :; done\n"), 0o755))
+	testenv.WriteProgram(t, filepath.Join(dir, "zfs"), "#!/bin/sh\necho \"$WARNING\" >&2\nwhile echo stream; do :; done\n")
 	peer := &transfer.PeerError{Text: "the stream is not what was planned: got a record of type 1275955268, expected 0 to 10"}
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "vault/a", Detail: peer.Text}
 	cut := errors.New("connection lost")
@@ -73,7 +74,7 @@ func TestKilledSendCausesReceiverError(t *testing.T) {
 		"succeeded":                     {"exit 0", true, short, short},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho stream\n"+tt.script+"\n"), 0o755))
+			testenv.WriteProgram(t, filepath.Join(dir, "zfs"), "#!/bin/sh\necho stream\n"+tt.script+"\n")
 			c := cli.New(nil)
 			defer c.Close()
 			src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank/a", To: "c"})

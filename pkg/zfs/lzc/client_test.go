@@ -23,7 +23,7 @@ func fakePython(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
 	text := "#!/bin/sh\necho '{\"ok\":{\"pyzfs\":\"9.9\",\"python\":\"3.0\"}}'\n" + script
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte(text), 0o755))
+	testenv.WriteProgram(t, filepath.Join(dir, "python3"), text)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -44,14 +44,14 @@ func TestStartUnavailable(t *testing.T) {
 	t.Run("no module", func(t *testing.T) {
 		dir := t.TempDir()
 		said := "#!/bin/sh\necho '{\"unavailable\": \"ModuleNotFoundError: No module named x\"}'\n"
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte(said), 0o755))
+		testenv.WriteProgram(t, filepath.Join(dir, "python3"), said)
 		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		_, err := Start(t.Context())
 		require.ErrorContains(t, err, "No module named x")
 	})
 	t.Run("traceback", func(t *testing.T) {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\necho Traceback: >&2; echo 'OSError: broken' >&2; exit 1\n"), 0o755))
+		testenv.WriteProgram(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho Traceback: >&2; echo 'OSError: broken' >&2; exit 1\n")
 		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		_, err := Start(t.Context())
 		require.ErrorContains(t, err, "OSError: broken")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -36,7 +37,7 @@ p=$(echo "$line" | sed 's/.*"process":\([0-9]*\).*/\1/') n=$(echo "$line" | sed 
 		t.Run(name, func(t *testing.T) {
 			fakePython(t, tt.helper+"\ncat >/dev/null\n")
 			dir := t.TempDir()
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\nprintf %s \"zfs $*\"\n"), 0o755))
+			testenv.WriteProgram(t, filepath.Join(dir, "zfs"), "#!/bin/sh\nprintf %s \"zfs $*\"\n")
 			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 			c := started(t)
 			src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank/a", From: "@a", To: "b"})
