@@ -1,0 +1,155 @@
+// Command jobs runs replication jobs between pools in memory, for scripts/bench:
+//
+//	jobs JOBS DATASETS DIR
+//
+// DATASETS is the number in each job. The command runs all jobs one after the other: first with
+// empty targets, then with a change in each dataset, then without changes. After each pass, it
+// prints a line:
+//
+//	pass=first datasets=10000 us=1200000 cpu_ms=1100 mib=96
+//
+// The memory is the highest so far, and includes all pools. DIR gets the job file,
+// replicate.toml, and the jobs' records, state.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "jobs:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) != 3 {
+		return fmt.Errorf("unknown arguments %q", args)
+	}
+	jobs, err := strconv.Atoi(args[0])
+	datasets, derr := strconv.Atoi(args[1])
+	if err := errors.Join(err, derr); err != nil {
+		return err
+	}
+	dir := args[2]
+	text := jobFile(jobs)
+	if err := os.WriteFile(filepath.Join(dir, "replicate.toml"), []byte(text), 0o644); err != nil {
+		return err
+	}
+	file, err := replicate.Parse("replicate.toml", []byte(text))
+	if err != nil {
+		return err
+	}
+	now := time.Now().Add(-2 * time.Hour)
+	var worlds []*world
+	for i := range jobs {
+		worlds = append(worlds, newWorld(fmt.Sprintf("src/j%d", i), datasets, &now))
+	}
+	for _, pass := range []string{"first", "changed", "unchanged"} {
+		if pass != "unchanged" {
+			for _, w := range worlds {
+				w.write(pass)
+			}
+		}
+		began := time.Now()
+		cpu, _ := usage()
+		for i, w := range worlds {
+			if err := w.run(ctx, &file.Jobs[i], filepath.Join(dir, "state")); err != nil {
+				return err
+			}
+		}
+		after, mib := usage()
+		fmt.Printf("pass=%s datasets=%d us=%d cpu_ms=%d mib=%d\n", pass, jobs*datasets, time.Since(began).Microseconds(), (after - cpu).Milliseconds(), mib)
+		now = now.Add(time.Hour) // the last pass is now, so that nothing is late
+	}
+	return nil
+}
+
+// jobFile returns a job file.
+func jobFile(jobs int) string {
+	var b strings.Builder
+	for i := range jobs {
+		fmt.Fprintf(&b, `[[job]]
+name = "job%d"
+source = "src/j%d"
+recursive = true
+schedule = "hourly"
+snapshots = { take = "zxfer_{job}_%%Y-%%m-%%d_%%H:%%M:%%S", skip_unchanged = true }
+retention = { last = 10, hourly = 36, daily = 14 }
+target = [{ name = "vault", to = "dst/j%d", retention = { last = 10, daily = 30 } }]
+`, i, i, i)
+	}
+	return b.String()
+}
+
+// world is a host with one job's datasets. It connects to itself.
+type world struct {
+	memory   *zfsmem.Host
+	datasets []string
+	now      *time.Time
+}
+
+func newWorld(root string, datasets int, now *time.Time) *world {
+	w := &world{memory: zfsmem.New("src", "dst"), now: now}
+	w.memory.Now = func() int64 { return now.Unix() }
+	for i := range datasets {
+		name := root
+		if i > 0 {
+			name += fmt.Sprintf("/%06d", i)
+		}
+		w.memory.Create(name, nil)
+		w.datasets = append(w.datasets, name)
+	}
+	return w
+}
+
+// write changes each dataset.
+func (w *world) write(text string) {
+	for _, name := range w.datasets {
+		w.memory.Write(name, []byte(text))
+	}
+}
+
+// run runs a job as a process of its own would.
+func (w *world) run(ctx context.Context, j *replicate.Job, stateDir string) error {
+	r := runner.New(stateDir, w, func() time.Time { return *w.now }, func(string) {})
+	defer r.Close()
+	run, err := r.Run(ctx, j, true)
+	if err == nil && run.Error != "" {
+		err = errors.New(run.Error)
+	}
+	return err
+}
+
+// Open connects to the host. The runner closes the connection.
+func (w *world) Open(context.Context, hosts.Address) (hosts.Host, error) {
+	return hosts.On(w.memory, "test", func(string) {}), nil
+}
+
+func (w *world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
+// usage returns the processor time of this process, and its highest memory in MiB.
+func usage() (cpu time.Duration, mib int64) {
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		return 0, 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()), used.Maxrss >> 10
+}
