@@ -52,6 +52,15 @@ func allSamples(t testing.TB) map[string][]byte {
 	return all
 }
 
+// TestRecordTypeString also expects a name for types that a forged stream may have.
+func TestRecordTypeString(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "BEGIN", RecordBegin.String())
+	require.Equal(t, "REDACT", RecordRedact.String())
+	require.Equal(t, "type 11", (RecordRedact + 1).String())
+	require.Equal(t, "type 4294967295", RecordType(1<<32-1).String())
+}
+
 func walk(t testing.TB, b []byte) (types []RecordType, guids []uint64) {
 	t.Helper()
 	s := NewStreamReader(iotest.HalfReader(bytes.NewReader(b)))

@@ -182,6 +182,8 @@ func TestRecordRules(t *testing.T) {
 		"compressed without an algorithm": {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 2)), "compression 2 and 100"},
 		"unknown algorithm":               {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 130)), "compression 130"},
 		"an empty block, compressed":      {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 4)), "compression 4"},
+		"first algorithm":                 {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 3)), ""},
+		"algorithm after the last":        {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 17)), "compression 17"},
 		"zstd":                            {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 16)), ""},
 		"raw, not compressed":             {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 4096), 50, 2)}, ""},
 		"raw, not compressed, shorter":    {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 512), 50, 2)}, "compression 2 and 512"},
