@@ -90,6 +90,49 @@ same-newest @c tank/p/clone[@a @b;0] vault/p/clone[;0]
 same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, pairsText(t, "tank/p", a, "vault/p", b))
 }
 
+// TestCompareCopies expects that a dataset is paired once, also if several copies have its
+// versions, and that two bookmarks of a version pair no datasets.
+func TestCompareCopies(t *testing.T) {
+	t.Parallel()
+	tank, vault := dataset(t, "tank", ""), dataset(t, "vault", "")
+	a := []*zfs.Dataset{tank, dataset(t, "tank/x", "@a,1 @b,2")}
+	b := []*zfs.Dataset{vault, dataset(t, "vault/y", "@a,1 @b,2"), dataset(t, "vault/z", "@a,1")}
+	pairs := Compare(zfs.Listing{Root: "tank", Datasets: a}, zfs.Listing{Root: "vault", Datasets: b})
+	require.Equal(t, `no-snapshots - tank[;0] vault[;0]
+same @b tank/x[;0] vault/y[;0]
+only-b - - vault/z[@a;1]`, pairsText(t, "tank", a, "vault", b))
+	require.False(t, pairs[0].Renamed)
+	require.True(t, pairs[1].Renamed)
+	require.Equal(t, 2, pairs[1].Shared)
+	require.Equal(t, `no-snapshots - vault[;0] tank[;0]
+same @b vault/y[;0] tank/x[;0]
+only-a - vault/z[@a;1] -`, pairsText(t, "vault", b, "tank", a))
+	a[1], b = dataset(t, "tank/x", "#a,1 @b,2"), []*zfs.Dataset{vault, dataset(t, "vault/y", "#a,1 @c,3")}
+	require.Equal(t, `no-snapshots - tank[;0] vault[;0]
+only-a - tank/x[@b;1] -
+only-b - - vault/y[@c;1]`, pairsText(t, "tank", a, "vault", b))
+	b[1] = dataset(t, "vault/y", "@a,1 @c,3")
+	require.Equal(t, `no-snapshots - tank[;0] vault[;0]
+diverged #a tank/x[@b;1] vault/y[@a @c;1]`, pairsText(t, "tank", a, "vault", b))
+	b[1] = dataset(t, "vault/y", "@a,1 #b,2")
+	a[1] = dataset(t, "tank/x", "@a,1 @b,2")
+	require.Equal(t, `no-snapshots - tank[;0] vault[;0]
+same-newest @b tank/x[@b;0] vault/y[;0]`, pairsText(t, "tank", a, "vault", b))
+	require.Empty(t, Compare(zfs.Listing{Root: "tank", Datasets: []*zfs.Dataset{tank}}, zfs.Listing{Root: "vault"})[0].A.Streams())
+}
+
+func TestCompareResume(t *testing.T) {
+	t.Parallel()
+	text, token := capturedToken(t, "full")
+	resume := func(token string) *PairResume {
+		b := dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token="+token)
+		return Compare(zfs.Listing{Root: "tank/a", Datasets: []*zfs.Dataset{dataset(t, "tank/a", "@a,1")}}, zfs.Listing{Root: "vault/a", Datasets: []*zfs.Dataset{b}})[0].B.Resume
+	}
+	require.Equal(t, &PairResume{Snapshot: token.ToName, Bytes: token.Bytes}, resume(text))
+	require.Nil(t, resume("1-forged"))
+	require.Nil(t, resume("-"))
+}
+
 // TestCompareDivergedCopy expects that a renamed diverged copy is no difference and matches no other
 // dataset, unless it is the root of the comparison.
 func TestCompareDivergedCopy(t *testing.T) {
