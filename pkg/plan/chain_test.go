@@ -239,6 +239,8 @@ func TestFeatures(t *testing.T) {
 		{"plain zstd is decompressed", "zstd_compress", "zstd_compress", []string{"compression=zstd"}, false},
 		{"large dnodes", "large_dnode", "large_dnode", []string{"dnodesize=auto"}, true},
 		{"large dnodes, none in use", "large_dnode", "", []string{"dnodesize=auto"}, false},
+		{"long names", "longname", "longname", []string{"longname=on"}, true},
+		{"long names, off", "longname", "longname", []string{"longname=off"}, false},
 		{"legacy dnodes", "large_dnode", "large_dnode", []string{"dnodesize=legacy"}, false},
 	}
 	for _, tt := range tests {

@@ -232,10 +232,16 @@ func TestTreeSplits(t *testing.T) {
 		s.Target.Datasets = s.Target.Datasets[1:2]
 		require.True(t, NeedKeyDependents(alone, s))
 
-		// A copy without record, or without its root's key, is not split.
+		// A copy is not split without its record, without its root's key, if it was not received raw, or
+		// if it is a clone.
 		s = state()
 		delete(s.Target.Datasets[1].Properties, zfs.FlagsProperty)
 		requireConflict(t, Make(request().with(func(r *Request) { r.Recursive = true }), s), KeyChanged, "from vault/a/c to vault/a:")
+		for name, value := range map[string]string{zfs.FlagsProperty: "Lec", "origin": "vault/a/e@a"} {
+			s = state()
+			s.Target.Datasets[1].Properties[name] = zfs.Property{Value: value, Source: "local"}
+			require.Empty(t, Make(request().with(func(r *Request) { r.Recursive = true }), s).Datasets[1].NewRoots, name)
+		}
 		if shown {
 			s = state()
 			s.Target.Datasets[1].Properties["pbkdf2salt"] = zfs.Property{Value: "7"}
