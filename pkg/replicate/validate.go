@@ -155,6 +155,7 @@ func (j *Job) targetFaults(f *faults) {
 		f.add(j.checkTransport(t))
 		f.properties(&t.Properties)
 		f.at = ""
+		j.windowFaults(f, t)
 		if seen[t.Name] && t.Name != "" {
 			f.addf("two targets are named %q", t.Name)
 		}

@@ -197,8 +197,16 @@ func RunLine(r *statedir.Run) string {
 }
 
 func runText(b *strings.Builder, r *statedir.Run) {
+	if r.Skipped {
+		fmt.Fprintf(b, "%s: %s: nothing done\n", oneLine(r.Job), oneLine(r.Paused))
+		return
+	}
 	b.WriteString(RunLine(r) + "\n")
 	for _, t := range r.Targets {
+		if t.Paused != "" {
+			fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), the next run sends the rest\n", oneLine(t.Target), oneLine(t.To), oneLine(t.Paused), t.Sent, size.Text(t.Bytes))
+			continue
+		}
 		if t.Outcome == "" {
 			continue // the run ended before it reached this target
 		}

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -208,14 +207,14 @@ func (p *Pause) Refusal(job, resume, once string, stamp func(time.Time) string) 
 	if once != "" {
 		hint += "\nto run once in spite of it: " + once
 	}
-	return fault.Refusef(hint, "job %q is %s", job, p.Text(stamp))
+	return fault.Refusef(hint, "job %q: %s", job, p.Text(stamp))
 }
 
-// DueFrom returns the time from which deadlines count: the last success, or the end of a later
-// pause that has begun.
+// DueFrom returns the time after which the next run is due: the last success, or the moment before
+// the end of a later pause that has begun.
 func (p *Pause) DueFrom(success, now time.Time) time.Time {
-	if p == nil || p.Since.After(now) || p.Until.Before(success) {
+	if p == nil || p.Until.IsZero() || p.Since.After(now) || p.Until.Before(success) {
 		return success
 	}
-	return cmp.Or(p.Until, success)
+	return p.Until.Add(-time.Nanosecond)
 }

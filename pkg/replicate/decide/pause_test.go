@@ -148,7 +148,7 @@ func TestDueFrom(t *testing.T) {
 	now := time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC)
 	before, after := now.Add(-3*time.Hour), now.Add(-time.Hour)
 	p := &Pause{Since: now.Add(-2 * time.Hour), Until: now.Add(-90 * time.Minute)}
-	require.Equal(t, p.Until, p.DueFrom(before, now))
+	require.Equal(t, p.Until.Add(-1), p.DueFrom(before, now), "a run at the end is due")
 	require.Equal(t, after, p.DueFrom(after, now), "a run succeeded since")
 	require.Equal(t, before, (*Pause)(nil).DueFrom(before, now))
 	require.Equal(t, before, (&Pause{Since: p.Since}).DueFrom(before, now), "it has no end yet")

@@ -30,6 +30,12 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		return nil, err
 	}
 	defer unlock()
+	if p, err := statedir.Paused(r.StateDir, j.Name, r.Now()); !dryRun && (err != nil || p.State(r.Now()).Active()) {
+		if err == nil {
+			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
+		}
+		return nil, err
+	}
 	survey, err := w.survey(ctx)
 	if err != nil {
 		return nil, err

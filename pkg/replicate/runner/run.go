@@ -10,18 +10,33 @@ import (
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 )
 
 // Run runs a job once and appends its record to the log. It returns the record even with an error.
 // If the job is already running, Run waits or, unless wait is set, fails with statedir.ErrRunning
-// (fault.Refused).
+// (fault.Refused). If the job is paused, a scheduled run does nothing, and a manual one is refused.
 func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
-	w, unlock, err := r.lockRun(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
+	store, unlock, err := r.lockStore(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	pause, extent, err := r.checkPause(j) // before the state is read, which may be damaged
+	if err != nil {
+		return nil, err
+	}
+	if extent == decide.RunNothing {
+		return r.skip(j, store, pause)
+	}
+	w, err := r.newRun(j, store)
+	if err != nil {
+		return nil, err
+	}
+	if extent == decide.RunSource && len(w.targets) > 0 {
+		w.pause, w.run.Paused = pause, pause.Text(stampLocal)
+	}
 	if err = w.hooksBefore(ctx); err == nil {
 		err = w.execute(ctx)
 	}
@@ -91,7 +106,9 @@ func (w *jobRun) connectTargets(ctx context.Context) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, t := range w.targets {
-		all.Go(func() { _, _ = t.host.Facts(ctx) })
+		if w.heldBatch(t) == nil {
+			all.Go(func() { _, _ = t.host.Facts(ctx) })
+		}
 	}
 	return func() { cancel(); all.Wait() }
 }

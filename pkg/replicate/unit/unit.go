@@ -138,7 +138,7 @@ func runs() task {
 // cannot filter its mode. After an interruption, the timer starts the next drill. Drills that load
 // the same key coordinate in the run directory.
 func drills() task {
-	return task{"drill", "drill", "no", "mnt pid", "@system-service @mount", "no",
+	return task{"drill --service", "drill", "no", "mnt pid", "@system-service @mount", "no",
 		runDirectory}
 }
 
@@ -289,11 +289,11 @@ WantedBy=timers.target
 
 // Cron returns a line of a system crontab, with the user, that runs a job on a host without
 // systemd.
-func Cron(j *replicate.Job, p Paths) (string, error) { return cron(j, p, j.Schedule, "run") }
+func Cron(j *replicate.Job, p Paths) (string, error) { return cron(j, p, j.Schedule, "run --service") }
 
 // DrillCron returns the line that drills a job's copies.
 func DrillCron(j *replicate.Job, p Paths) (string, error) {
-	return cron(j, p, j.DrillSchedule(), "drill")
+	return cron(j, p, j.DrillSchedule(), "drill --service")
 }
 
 func cron(j *replicate.Job, p Paths, schedule, verb string) (string, error) {
