@@ -126,35 +126,38 @@ func windowText(t *side, now time.Time) string {
 	return "no transfers until " + until.Local().Format("15:04") + " (bandwidth_window)"
 }
 
-// errWindow is the cause of the end of a transfer when a bandwidth window closes.
-var errWindow = errors.New("the bandwidth window closes")
+// windowClosed is the cause of the end of a transfer when a bandwidth window closes at a time.
+type windowClosed struct{ at time.Time }
+
+func (*windowClosed) Error() string { return "the bandwidth window closes" }
 
 // untilClosed returns a context that ends when a bandwidth window of the target closes.
 func (w *jobRun) untilClosed(ctx context.Context, t *side) (context.Context, context.CancelFunc) {
 	closes, any := t.transfer.NextChange(w.Now())
-	if !any || w.IgnorePause {
+	if !any || !t.transfer.ClosedAt(closes) || w.IgnorePause {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(closes.Sub(w.Now()), func() { cancel(errWindow) })
+	timer := time.AfterFunc(closes.Sub(w.Now()), func() { cancel(&windowClosed{closes}) })
 	return ctx, func() { timer.Stop(); cancel(nil) }
 }
 
 // hold marks what a closing bandwidth window interrupted as held: the next run resumes it.
-func (b *batch) hold(ctx context.Context, now time.Time) {
-	if !errors.Is(context.Cause(ctx), errWindow) {
+func (b *batch) hold(ctx context.Context) {
+	var closed *windowClosed
+	if !errors.As(context.Cause(ctx), &closed) {
 		return
 	}
 	interrupted := func(err error) bool {
 		return err != nil && (fault.ClassOf(err) == fault.Interrupted || errors.Is(err, context.Canceled))
 	}
 	if interrupted(b.err) {
-		b.held, b.err = windowText(b.side, now), nil
+		b.held, b.err = windowText(b.side, closed.at), nil
 		return
 	}
 	for _, d := range b.result.Datasets {
 		if interrupted(d.Err) {
-			b.stopped = windowText(b.side, now)
+			b.stopped = windowText(b.side, closed.at)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 			ctx, cancel := w.untilClosed(ctx, t)
 			defer cancel()
 			all[i] = runBatch(ctx, w.hosts, t, req, rep)
-			all[i].hold(ctx, w.Now())
+			all[i].hold(ctx)
 		})
 	}
 	wg.Wait()
