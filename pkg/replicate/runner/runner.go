@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -26,6 +27,11 @@ type Runner struct {
 	// Scheduled means that a timer started the runs. IgnorePause makes them ignore pauses and closed
 	// bandwidth windows.
 	Scheduled, IgnorePause bool
+	// NoMail means that another command sends the mail about the runs: MailLast.
+	NoMail bool
+	// Agent is the User-Agent of pings. PingLimits, if not nil, replaces notify.DefaultLimits.
+	Agent      string
+	PingLimits *notify.Limits
 	// Flags holds the flags that name a job file and a state directory other than the defaults,
 	// such as " --config FILE". Hints append it to commands.
 	Flags string
