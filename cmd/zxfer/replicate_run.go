@@ -64,15 +64,16 @@ resumes interrupted transfers.`,
 		fs.BoolVar(&how.wait, "wait", false, "wait if a job is already running")
 		fs.BoolVar(&how.ignorePause, "ignore-pause", false, "ignore pauses and bandwidth windows of 0")
 		fs.BoolVar(&service, "service", false, "exit with 0 if paused or stopped by a signal, as systemd expects")
+		fs.BoolVar(&how.noMail, "no-mail", false, "send no mail; zxfer replicate notify --due does")
 		show.define(fs)
 	})
 	completeWords(cmd, "first", plan.FirstValues()...)
-	advanced(cmd, "first", "service")
+	advanced(cmd, "first", "no-mail", "service")
 	return cmd
 }
 
 // runFlags holds flags of replicate run.
-type runFlags struct{ wait, scheduled, ignorePause bool }
+type runFlags struct{ wait, scheduled, ignorePause, noMail bool }
 
 func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, how runFlags, show *pageFile) error {
 	if err := show.check(); err != nil {
@@ -80,7 +81,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	}
 	r, text := o.runner(a)
 	defer startLive(text)()
-	r.Scheduled, r.IgnorePause = how.scheduled, how.ignorePause
+	r.Scheduled, r.IgnorePause, r.NoMail = how.scheduled, how.ignorePause, how.noMail
 	course := show.recorder(a)
 	recordRuns(r, course, len(jobs) > 1)
 	records, errs := forEachJob(ctx, o, jobs, func(j *replicate.Job) (*statedir.Run, error) { return r.Run(ctx, j, how.wait) }, func(rec *statedir.Run) error {

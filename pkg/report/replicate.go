@@ -56,6 +56,12 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		errorText(&b, fmt.Sprintf("  %s: %s: a run would fail when %s: ", oneLine(d.Target), d.Key, d.When), d.Error, d.Hint)
 	}
 	drillPreviewText(&b, p.Drill, verbose)
+	if n := p.Notify; n != nil && n.Ping != "" {
+		fmt.Fprintf(&b, "  each run: ping to %s\n", oneLine(n.Ping))
+	}
+	if n := p.Notify; n != nil && len(n.Mail) > 0 {
+		fmt.Fprintf(&b, "  mail to %s: %s\n", oneLine(strings.Join(n.Mail, ", ")), map[bool]string{true: "each run", false: "first failed run, one each day, next success"}[n.On == "always"])
+	}
 	for _, d := range p.Delegations {
 		fmt.Fprintf(&b, "  %s is not root on %s; run once as root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}

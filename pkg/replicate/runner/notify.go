@@ -2,11 +2,13 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -114,21 +116,43 @@ func (r *Runner) MailLast(ctx context.Context, j *replicate.Job) error {
 	if err != nil || before.Run.Equal(last.Started) {
 		return err
 	}
-	state, event := decide.MailQuiet, decide.RunFailed
-	if before.Failing {
-		state = decide.MailFailing
-	}
+	event := decide.RunFailed
 	switch {
 	case last.Succeeded():
 		event = decide.RunSucceeded
 	case last.Stopped:
 		event = decide.RunStopped
 	}
+	return r.mailAbout(ctx, j, store, before, last, event)
+}
+
+// MailKilled sends a mail about a run that was killed and left no record. result is the reason in
+// systemd's words, such as "oom-kill".
+func (r *Runner) MailKilled(ctx context.Context, j *replicate.Job, result string) error {
+	if !j.Notify.HasMail() {
+		return nil
+	}
+	store := statedir.Peek(r.StateDir, j.Name)
+	before, err := store.Mailed()
+	if err != nil {
+		return err
+	}
+	now := r.Now()
+	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Ended: now, Outcome: outcome.Failed, Error: "the run was killed: " + result}
+	return r.mailAbout(ctx, j, store, before, run, decide.RunFailed)
+}
+
+// mailAbout sends the mail that a run is due, and records it.
+func (r *Runner) mailAbout(ctx context.Context, j *replicate.Job, store *statedir.Store, before *statedir.Mailed, run *statedir.Run, event decide.MailEvent) error {
+	state := decide.MailQuiet
+	if before.Failing {
+		state = decide.MailFailing
+	}
 	next, _ := state.Next(event) // it never fails
-	now := &statedir.Mailed{Run: last.Started, At: before.At, Failing: next == decide.MailFailing}
+	now := &statedir.Mailed{Run: run.Started, At: before.At, Failing: next == decide.MailFailing}
 	if state.Mails(event, j.Notify.WhetherAlways(), before.At, r.Now()) {
 		now.At = r.Now().UTC().Truncate(time.Second)
-		if err := r.SendMail(ctx, j, r.subject(last, state), summary(last)); err != nil {
+		if err := r.SendMail(ctx, j, subject(run, state), summary(run)); err != nil {
 			return err
 		}
 	}
@@ -136,7 +160,7 @@ func (r *Runner) MailLast(ctx context.Context, j *replicate.Job) error {
 }
 
 // subject returns the subject of the mail about a run.
-func (r *Runner) subject(run *statedir.Run, before decide.MailState) string {
+func subject(run *statedir.Run, before decide.MailState) string {
 	what := run.Outcome
 	if run.Succeeded() && before == decide.MailFailing {
 		what = "works again"
@@ -206,8 +230,8 @@ func summary(run *statedir.Run) string {
 	return b.String()
 }
 
-// TestNotify sends a ping that changes no state, and a mail, for a job.
-func (r *Runner) TestNotify(ctx context.Context, j *replicate.Job) (sent []string, err error) {
+// SendTest sends a ping that changes no state, and a mail, for a job.
+func (r *Runner) SendTest(ctx context.Context, j *replicate.Job) (sent []string, err error) {
 	text := fmt.Sprintf("This is a test of job %s on %s. No run has failed.\n", j.Name, localHost())
 	var errs []error
 	if j.Notify.HasPing() {
@@ -231,6 +255,35 @@ func (r *Runner) TestNotify(ctx context.Context, j *replicate.Job) (sent []strin
 		return sent, fmt.Errorf("job %q: %w", j.Name, err)
 	}
 	return sent, nil
+}
+
+// NotifyPreview describes the messages about runs of a job.
+type NotifyPreview struct {
+	Ping string   `json:"ping,omitempty"` // host of the URL
+	Mail []string `json:"mail,omitempty"`
+	On   string   `json:"mail_on,omitempty"`
+}
+
+// previewNotify describes the messages, and checks what they need on this host.
+func previewNotify(j *replicate.Job) (*NotifyPreview, error) {
+	if j.Notify == nil {
+		return nil, nil
+	}
+	p := &NotifyPreview{Mail: j.Notify.Mail}
+	var errs []error
+	if j.Notify.HasPing() {
+		at, err := PingURL(j)
+		if errs = append(errs, err); err == nil {
+			p.Ping = at.Hostname()
+		}
+	}
+	if j.Notify.HasMail() {
+		p.On = cmp.Or(j.Notify.MailOn, "failure")
+		if _, err := exec.LookPath(j.Notify.SendmailCommand()[0]); err != nil {
+			errs = append(errs, fault.Failf("install a mail transfer agent, for example: apt install msmtp-mta", "notify.sendmail: %w", err))
+		}
+	}
+	return p, outcome.Join(errs...)
 }
 
 // recordFailure appends a record of a run that failed before it read the state.
