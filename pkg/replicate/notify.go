@@ -122,7 +122,7 @@ func (f *faults) notify(n *Notify, job string) {
 			f.addf("notify.ping: %w", err)
 		}
 	}
-	if n.PingFile != "" && CheckPath(n.PingFile) != nil {
+	if n.PingFile != "" && CheckPath(strings.ReplaceAll(n.PingFile, jobVariable, job)) != nil {
 		f.addf("notify.ping_file: %q is not an absolute path", n.PingFile)
 	}
 	if len(n.Mail) > maxRecipients {
@@ -161,7 +161,7 @@ func (f *File) mergeNotify() []error {
 			}
 		}
 		if j.Notify = nil; n.HasPing() || n.HasMail() {
-			n.Host = f.Host
+			n.Host, n.PingFile = f.Host, strings.ReplaceAll(n.PingFile, jobVariable, j.Name)
 			j.Notify = &n
 			key := string(n.Ping) + "\n" + n.PingFile
 			users[key] = append(users[key], j.Name)

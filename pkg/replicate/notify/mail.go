@@ -29,6 +29,7 @@ const (
 // characters in lines of less than 300 bytes, and none of them is a single dot.
 func (m *Mail) Bytes() []byte {
 	subject := printable.Line(strings.ToValidUTF8(m.Subject, "?"))
+	subject = strings.ReplaceAll(subject, "=?", "= ?") // it would be decoded (RFC 2047)
 	if len(subject) > maxSubject {
 		subject = strings.ToValidUTF8(subject[:maxSubject-3], "") + "..."
 	}
@@ -38,7 +39,7 @@ func (m *Mail) Bytes() []byte {
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "To: %s\n", strings.Join(m.To, ",\n "))
-	fmt.Fprintf(&b, "Subject: %s\n", strings.ReplaceAll(mime.QEncoding.Encode("utf-8", subject), "\r\n", "\n"))
+	fmt.Fprintf(&b, "Subject: %s\n", strings.ReplaceAll(mime.QEncoding.Encode("utf-8", subject), "?= =?", "?=\n =?"))
 	fmt.Fprintf(&b, "Date: %s\n", m.Date.Format(time.RFC1123Z))
 	b.WriteString("Auto-Submitted: auto-generated\nMIME-Version: 1.0\n" + // RFC 3834: no vacation answers it
 		"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n")

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -88,16 +89,18 @@ func (p *Pinger) Start(ctx context.Context) {
 }
 
 // End sends the last signal of the run. A start that is still unanswered is given up, so that it
-// cannot arrive later. End ignores the end of ctx, and returns after Total at the latest.
+// cannot arrive later. An error concerns the last signal or, if it arrived, the start. End ignores the end of ctx, and returns after Total at the latest.
 func (p *Pinger) End(ctx context.Context, s Signal, body string) error {
 	var start error
 	if p.started != nil {
 		p.stop()
-		if start = <-p.started; start != nil {
+		if start = <-p.started; errors.Is(start, errEnded) {
+			start = nil
+		} else if start != nil {
 			start = fmt.Errorf("start: %w", start)
 		}
 	}
-	return errors.Join(start, p.Send(context.WithoutCancel(ctx), s, body))
+	return cmp.Or(p.Send(context.WithoutCancel(ctx), s, body), start)
 }
 
 // Send sends one signal, with retries.
@@ -176,7 +179,7 @@ func (p *Pinger) withoutURL(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		text = "no answer in time"
 	case errors.Is(err, context.Canceled):
-		text = "no answer before the run ended"
+		return fault.Failf("", "ping to %s: %w", p.Host(), errEnded)
 	}
 	for _, secret := range []string{p.url.String(), p.url.RequestURI(), p.url.EscapedPath(), p.url.Path, strings.Trim(p.url.Path, "/"), p.url.RawQuery} {
 		if len(secret) > 1 {
@@ -188,6 +191,9 @@ func (p *Pinger) withoutURL(err error) error {
 	}
 	return fault.Failf(hint, "ping to %s: %s", p.Host(), printable.Line(strings.ToValidUTF8(text, "?")))
 }
+
+// errEnded is the error of a start that is given up because the run ended.
+var errEnded = errors.New("no answer before the run ended")
 
 // maxError bounds the text of an error in bytes.
 const maxError = 300

@@ -204,3 +204,22 @@ func TestDrillUnits(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, line, "root /usr/bin/true replicate drill --service --config")
 }
+
+// TestMailUnits expects that a unit sends mail outside of its restrictions, and not in the run.
+func TestMailUnits(t *testing.T) {
+	t.Parallel()
+	p := Paths{Binary: "/usr/bin/true", JobFile: "/etc/zxfer/replicate.toml", StateDir: "/var/lib/zxfer"}
+	j := &replicate.Job{Name: "home", Source: "tank/home", Schedule: "hourly", Drill: &replicate.Drill{Schedule: "weekly"}}
+	require.NotContains(t, Service(j, p), "notify")
+	j.Notify = &replicate.Notify{Mail: []string{"root"}}
+	service := Service(j, p)
+	require.Contains(t, service, "ExecStart=/usr/bin/true replicate run --wait --service --no-mail --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n")
+	require.Contains(t, service, "ExecStopPost=-+/usr/bin/true replicate notify --due --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n")
+	require.NotContains(t, service, "network-online", "mail is queued")
+	require.NotContains(t, DrillService(j, p), "notify")
+	j.Notify = &replicate.Notify{Ping: "https://hc.example/5bf66975"}
+	service = Service(j, p)
+	require.Contains(t, service, "Wants=network-online.target\n")
+	require.NotContains(t, service, "5bf66975")
+	require.NotContains(t, service, "notify")
+}
