@@ -17,13 +17,16 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 			}
 		}
 	}
+	at, err := time.Parse(time.RFC3339, text)
 	for _, form := range []string{"2006-01-02 15:04", time.DateTime} {
-		if at, err := time.ParseInLocation(form, text, now.Location()); err == nil {
-			return at, nil
+		if local, bad := time.ParseInLocation(form, text, now.Location()); bad == nil {
+			at, err = local, nil
 		}
 	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
+	switch {
+	case err == nil && at.Year() < 1970: // the zero time would mean "until resume"
+		return at, fault.Usagef("name a later time", "%q is in the past", text)
+	case err != nil:
 		return at, fault.Usagef(`write "2026-11-27 06:00", 06:00 (the next one) or 2026-11-27T06:00:00Z`, "%q is not a time", text)
 	}
 	return at, nil

@@ -29,7 +29,7 @@ func TestParseTime(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, at.In(berlin).Format(time.RFC3339), text)
 	}
-	for _, text := range []string{"", "now", "8h", "25:00", "06:00 ", "2026-13-01 06:00", "2026-11-27", "\x1b[2J", "99999-01-01T00:00:00Z", "6"} {
+	for _, text := range []string{"", "now", "8h", "25:00", "06:00 ", "2026-13-01 06:00", "2026-11-27", "\x1b[2J", "99999-01-01T00:00:00Z", "6", "0001-01-01 00:00", "0001-01-01T00:00:00Z"} {
 		_, err := ParseTime(text, now)
 		require.Equal(t, fault.Usage, fault.ClassOf(err), "%q", text)
 		require.NotEmpty(t, fault.HintOf(err))

@@ -51,6 +51,9 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	if d.future(arrived) { // the clock is or was wrong
 		arrived = time.Time{}
 	}
+	if a.Failing.IsZero() { // a copy that never arrived is due after the pause or the window
+		arrived = cmp.Or(arrived, a.Held)
+	}
 	from = cmp.Or(arrived, a.Failing, a.Tried)
 	if resumed := d.pause.DueFrom(from, d.now); resumed.After(from) {
 		from, arrived = resumed, resumed

@@ -170,6 +170,9 @@ func TestClosedWindow(t *testing.T) {
 	require.Equal(t, "no transfers until 18:00 (bandwidth_window)", run.Targets[1].Paused)
 	require.Equal(t, []ClosedWindow{{To: "night", Until: time.Unix(r.now, 0).UTC().Add(9 * time.Hour)}}, r.status(t).Windows)
 	require.Empty(t, r.datasets("far")[1:])
+	r.job.Schedule = "hourly"
+	require.False(t, r.status(t).Late, "the first run was in the window")
+	r.job.Schedule = ""
 
 	r.at(18, 0, 0)
 	run, err = r.scheduled(t)
@@ -313,6 +316,15 @@ func TestStatusInWindow(t *testing.T) {
 		js.Normalize()
 		require.Equal(t, c.late, js.Late, "%v", c)
 		require.Equal(t, day.Add(c.by), js.Datasets[0].LateAfter, "%v", c)
+	}
+	for now, late := range map[time.Duration]bool{9 * time.Hour: false, 18*time.Hour + 10*time.Minute: false, 18*time.Hour + 16*time.Minute: true} {
+		a := replicate.Attempt{}
+		a.Hold(day.Add(7*time.Hour + 59*time.Minute))
+		a.Hold(day.Add(9 * time.Hour))
+		js := statusOf(j, stateOfOne(a), statusTimes{now: day.Add(now)})
+		require.Equal(t, late, js.Late, "it never arrived: %s", now)
+		a.Record(day.Add(7*time.Hour+30*time.Minute), context.Canceled)
+		require.True(t, statusOf(j, stateOfOne(a), statusTimes{now: day.Add(now)}).Late, "a failure counts: %s", now)
 	}
 	// The grace of a run at 07:50 would end in the window.
 	j.Schedule = "*:50"

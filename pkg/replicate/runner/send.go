@@ -185,6 +185,11 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	st := v.State
 	if b.held != "" {
+		for _, d := range v.DatasetsFor(b.name) {
+			a := st.Copy(d.Name, b.name)
+			a.Target = cmp.Or(a.Target, b.target.CopyOf(v.Root, d.Name))
+			a.Hold(v.Started)
+		}
 		return
 	}
 	for _, name := range v.UnchangedAt(b.name) {
@@ -208,6 +213,7 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 		a := st.Copy(d.Source, b.name)
 		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
 		if b.isHeld(d.Err) { // the next run resumes it
+			a.Hold(v.Started)
 			continue
 		}
 		a.Record(v.Started, cmp.Or(d.Err, missed[d.Source]))
