@@ -30,9 +30,9 @@ func newReplicatePause(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause [FLAGS] JOB ...",
 		Short: "Pause jobs, or only their transfers",
-		Long: `Pause jobs until a time, or until resume. Scheduled runs of a paused job do
-nothing and succeed. With --transfers-only they take snapshots and prune the
-source. A paused job is not late. A pause does not stop a run in progress.`,
+		Long: `Pause jobs until a time, or until resume. Scheduled runs do nothing, or with
+--transfers-only take snapshots and prune the source. A pause does not stop a
+run in progress.`,
 		Annotations: map[string]string{exitTitle: `  2  the time is in the past, or a job is unknown; nothing was changed`},
 		Example: `  zxfer replicate pause --for 8h --reason 'new switch' home
       pause one job for eight hours

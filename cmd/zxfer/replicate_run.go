@@ -63,7 +63,7 @@ resumes interrupted transfers.`,
 		fs.Var(firstFlag(&first), "first", firstHelp)
 		fs.BoolVar(&how.wait, "wait", false, "wait if a job is already running")
 		fs.BoolVar(&how.ignorePause, "ignore-pause", false, "ignore pauses and bandwidth windows of 0")
-		fs.BoolVar(&service, "service", false, "exit with 0 if paused or stopped by a signal, as systemd expects")
+		fs.BoolVar(&service, "service", false, "exit with 0 if paused or stopped, as systemd expects")
 		fs.BoolVar(&how.noMail, "no-mail", false, "send no mail; zxfer replicate notify --due does")
 		show.define(fs)
 	})
