@@ -16,11 +16,11 @@ import (
 // file's.
 type Notify struct {
 	// Ping is the URL of a check of a dead man's switch that follows the pinging API of
-	// healthchecks. PingFile names a file that contains it. "{job}" is the name of the job, "{host}"
-	// that of the host.
+	// healthchecks. PingFile names a file that contains it. "{job}" is the name of the job, and "{host}"
+	// the name of the host.
 	Ping     Secret `toml:"ping,omitempty"`
 	PingFile string `toml:"ping_file,omitempty"`
-	// Mail lists the recipients of mail; nil = those of the file, empty = none.
+	// Mail lists the recipients of mail; nil = the recipients of the file, empty = none.
 	Mail []string `toml:"mail,omitempty"`
 	// MailOn is "failure" (the first failed run, one each day, and the next success) or "always"; ""
 	// = failure.

@@ -26,7 +26,7 @@ const (
 )
 
 // Bytes returns the message for sendmail -t, which adds the sender. It consists of printable ASCII
-// characters in lines of less than 300 bytes, and none of them is a single dot.
+// characters in lines of less than 300 bytes. No line is a single dot.
 func (m *Mail) Bytes() []byte {
 	subject := printable.Line(strings.ToValidUTF8(m.Subject, "?"))
 	subject = strings.ReplaceAll(subject, "=?", "= ?") // it would be decoded (RFC 2047)

@@ -21,7 +21,7 @@ import (
 // https://healthchecks.io/docs/http_api/
 type Signal string
 
-// The signals. Log changes the state of no check.
+// The signals. Log does not change the state of the check.
 const (
 	Start   Signal = "/start"
 	Success Signal = ""
@@ -88,7 +88,7 @@ func (p *Pinger) Start(ctx context.Context) {
 	go func() { p.started <- p.Send(ctx, Start, "") }()
 }
 
-// End sends the last signal of the run. A start that is still unanswered is given up, so that it
+// End sends the last signal of the run. A start that is still unanswered is aborted, so that it
 // cannot arrive later. An error concerns the last signal or, if it arrived, the start. End ignores the end of ctx, and returns after Total at the latest.
 func (p *Pinger) End(ctx context.Context, s Signal, body string) error {
 	var start error
@@ -192,7 +192,7 @@ func (p *Pinger) withoutURL(err error) error {
 	return fault.Failf(hint, "ping to %s: %s", p.Host(), printable.Line(strings.ToValidUTF8(text, "?")))
 }
 
-// errEnded is the error of a start that is given up because the run ended.
+// errEnded is the error of a start that is aborted because the run ended.
 var errEnded = errors.New("no answer before the run ended")
 
 // maxError bounds the text of an error in bytes.

@@ -101,8 +101,7 @@ func (r *Runner) signal(j *replicate.Job, rec *statedir.Run, err error) (s notif
 	return notify.Failure, summary(rec), true
 }
 
-// MailLast sends the mail that the job's last run is due, if any. Each run is considered once,
-// whichever process does it.
+// MailLast sends the mail that the job's last run is due, if any. Each run is considered once.
 func (r *Runner) MailLast(ctx context.Context, j *replicate.Job) error {
 	if !j.Notify.HasMail() {
 		return nil

@@ -66,7 +66,7 @@ func pinging(t *testing.T, p *pinged) *replica {
 	r.job.Notify = &replicate.Notify{Ping: replicate.Secret(p.URL + checkID)}
 	around, started := r.Around, sync.Once{}
 	r.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-		started.Do(func() { // a start that is still unanswered at the end would be given up
+		started.Do(func() { // a start that is still unanswered at the end would be aborted
 			select {
 			case <-p.seen:
 			case <-time.After(testenv.Timeout()):

@@ -61,7 +61,7 @@ func closedWindows(j *replicate.Job, now time.Time) (all []ClosedWindow) {
 	return all
 }
 
-// event returns the event with which runs begin.
+// event returns the kind of runs, as an event of package decide.
 func (r *Runner) event() decide.PauseEvent {
 	switch {
 	case r.IgnorePause:
