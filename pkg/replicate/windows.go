@@ -26,7 +26,10 @@ func NextOpen(e *calendar.Event, w *transport.Settings, grace time.Duration, t t
 			}
 			from = due
 			for _, at := range []time.Time{due, due.Add(grace)} {
-				if opens, any := w.NextChange(at); w.ClosedAt(at) && any {
+				if !w.ClosedAt(at) {
+					continue
+				}
+				if opens, any := w.NextChange(at); any {
 					from = opens.Add(-time.Nanosecond)
 				}
 			}

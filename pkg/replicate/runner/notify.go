@@ -206,8 +206,14 @@ func summary(run *statedir.Run) string {
 	if run.Paused != "" {
 		line("%s", run.Paused)
 	}
+	failure := func(text, hint string) {
+		line("error: %s", text)
+		for h := range strings.Lines(replicate.Keys(hint)) {
+			line("  hint: %s", h)
+		}
+	}
 	if run.Error != "" {
-		line("error: %s", run.Error)
+		failure(run.Error, run.Hint)
 	}
 	for _, t := range run.Targets {
 		switch {
@@ -218,7 +224,7 @@ func summary(run *statedir.Run) string {
 		}
 	}
 	for _, f := range run.Failures() {
-		line("error: %s", strings.Join([]string{f.Target, f.Source, f.Error}, ": "))
+		failure(strings.ReplaceAll(f.Target+": "+f.Source+": "+f.Error, ": : ", ": "), f.Hint)
 	}
 	for _, d := range run.Damaged {
 		line("data errors: %s", d.Error)
