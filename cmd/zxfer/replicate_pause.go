@@ -186,7 +186,7 @@ func (o *pauseOptions) resume(cmd *cobra.Command, a *app, names []string) error 
 // endPause records the end of a pause. A damaged record is replaced.
 func endPause(s *statedir.Store, p *decide.Pause, now time.Time) error {
 	ended := *cmp.Or(p, &decide.Pause{Since: now.UTC().Truncate(time.Second)})
-	ended.Until = now.UTC()
+	ended.Until = now.UTC().Truncate(time.Second)
 	return s.SavePause(&ended)
 }
 

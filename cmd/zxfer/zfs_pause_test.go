@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
 
@@ -181,9 +180,9 @@ target = [{ name = "near", to = "%s" }]
 	require.Len(t, got, 1, m.journal(unit))
 	require.Contains(t, got[0], "works again")
 
-	require.NoError(t, os.WriteFile(config, []byte(job(src+"/copy", `before = [{ command = ["/bin/sleep", "1000"], timeout = "20m" }]`)), 0o644))
+	require.NoError(t, os.WriteFile(config, []byte(job(src+"/copy", `before = [{ command = ["/bin/sh", "-c", "touch /var/lib/zxfer/started; sleep 1000"], timeout = "20m" }]`)), 0o644))
 	m.run(t, "systemctl", "start", "--no-block", unit)
-	require.Eventually(t, func() bool { return !statedir.Peek(stateDir, "local").Run().IsZero() }, testenv.Timeout(), 200*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(stateDir + "/started"); return err == nil }, testenv.Timeout(), 200*time.Millisecond)
 	m.run(t, "systemctl", "kill", "--kill-whom=main", "--signal=KILL", unit)
 	require.Eventually(t, func() bool { got = mails(); return len(got) > 0 }, testenv.Timeout(), 200*time.Millisecond, m.journal(unit))
 	require.Contains(t, got[0], "the run was killed: signal")
