@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"time"
@@ -119,7 +121,7 @@ func (o *pauseOptions) pause(cmd *cobra.Command, a *app, names []string) error {
 		return err
 	}
 	for _, s := range stores {
-		if err := s.SavePause(p); err != nil {
+		if err := savePause(s, p); err != nil {
 			return err
 		}
 	}
@@ -187,7 +189,15 @@ func (o *pauseOptions) resume(cmd *cobra.Command, a *app, names []string) error 
 func endPause(s *statedir.Store, p *decide.Pause, now time.Time) error {
 	ended := *cmp.Or(p, &decide.Pause{Since: now.UTC().Truncate(time.Second)})
 	ended.Until = now.UTC().Truncate(time.Second)
-	return s.SavePause(&ended)
+	return savePause(s, &ended)
+}
+
+func savePause(s *statedir.Store, p *decide.Pause) error {
+	err := s.SavePause(p)
+	if errors.Is(err, fs.ErrPermission) {
+		return fault.Failf("run it as root, or as the job's user", "%w", err)
+	}
+	return err
 }
 
 // resumedText describes the pause that ended.

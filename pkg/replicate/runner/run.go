@@ -27,6 +27,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 	return rec, err
 }
 
+// runOnce is Run without the messages at the end. p, if not nil, reports the start.
 func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *notify.Pinger) (*statedir.Run, error) {
 	store, unlock, err := r.lockStore(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
 	if err != nil {
