@@ -57,8 +57,8 @@ type Pinger struct {
 	agent  string
 	client *http.Client
 
-	stop    context.CancelFunc
-	started chan error // nil without a start
+	ending  chan struct{} // closed when the run ends
+	started chan error    // nil without a start
 }
 
 // NewPinger returns a Pinger for a URL, whose errors name only the host. agent is the User-Agent.
@@ -83,20 +83,19 @@ func (p *Pinger) Host() string { return p.url.Hostname() }
 
 // Start sends the start signal in the background, so that the run does not wait for it.
 func (p *Pinger) Start(ctx context.Context) {
-	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
-	p.started = make(chan error, 1)
-	go func() { p.started <- p.Send(ctx, Start, "") }()
+	p.started, p.ending = make(chan error, 1), make(chan struct{})
+	go func() { p.started <- p.send(context.WithoutCancel(ctx), Start, "", p.ending) }()
 }
 
-// End sends the last signal of the run. A start that is still unanswered is aborted, so that it
-// cannot arrive later. An error concerns the last signal or, if it arrived, the start. End ignores the end of ctx, and returns after Total at the latest.
+// End sends the last signal of the run. It waits for the answer to a start in progress: if the
+// server handled both at the same time, it could create two checks for one slug. An error concerns
+// the last signal or, if it arrived, the start. End ignores the end of ctx, and takes Attempt and
+// Total at most.
 func (p *Pinger) End(ctx context.Context, s Signal, body string) error {
 	var start error
 	if p.started != nil {
-		p.stop()
-		if start = <-p.started; errors.Is(start, errEnded) {
-			start = nil
-		} else if start != nil {
+		close(p.ending)
+		if start = <-p.started; start != nil {
 			start = fmt.Errorf("start: %w", start)
 		}
 	}
@@ -104,7 +103,12 @@ func (p *Pinger) End(ctx context.Context, s Signal, body string) error {
 }
 
 // Send sends one signal, with retries.
-func (p *Pinger) Send(ctx context.Context, s Signal, body string) (err error) {
+func (p *Pinger) Send(ctx context.Context, s Signal, body string) error {
+	return p.send(ctx, s, body, nil)
+}
+
+// send is Send. It does not retry after noRetry is closed.
+func (p *Pinger) send(ctx context.Context, s Signal, body string, noRetry <-chan struct{}) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.Total)
 	defer cancel()
 	wait := p.Pause
@@ -117,6 +121,7 @@ func (p *Pinger) Send(ctx context.Context, s Signal, body string) (err error) {
 		case <-time.After(wait):
 			wait *= 2
 			continue
+		case <-noRetry:
 		case <-ctx.Done():
 		}
 		break
@@ -175,11 +180,8 @@ func (p *Pinger) withoutURL(err error) error {
 		err = of.Err
 	}
 	text := err.Error()
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	if errors.Is(err, context.DeadlineExceeded) {
 		text = "no answer in time"
-	case errors.Is(err, context.Canceled):
-		return fault.Failf("", "ping to %s: %w", p.Host(), errEnded)
 	}
 	for _, secret := range []string{p.url.String(), p.url.RequestURI(), p.url.EscapedPath(), p.url.Path, strings.Trim(p.url.Path, "/"), p.url.RawQuery} {
 		if len(secret) > 1 {
@@ -191,9 +193,6 @@ func (p *Pinger) withoutURL(err error) error {
 	}
 	return fault.Failf(hint, "ping to %s: %s", p.Host(), printable.Line(strings.ToValidUTF8(text, "?")))
 }
-
-// errEnded is the error of a start that is aborted because the run ended.
-var errEnded = errors.New("no answer before the run ended")
 
 // maxError bounds the text of an error in bytes.
 const maxError = 300

@@ -203,9 +203,9 @@ func TestSilentServer(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 	})
 	p := pinger(t, "http://"+at+"/"+secret)
+	p.Attempt, p.Total, p.Tries = 50*time.Millisecond, time.Second, 1
 	p.Start(t.Context())
 	require.Contains(t, <-asked, "/start?rid=")
-	p.Attempt, p.Total = 50*time.Millisecond, time.Second
 	err := p.End(t.Context(), Success, "")
 	requireHidden(t, err, "ping to 127.0.0.1: no answer in time")
 }
@@ -235,6 +235,35 @@ func TestStrangeProtocols(t *testing.T) {
 	tls := httptest.NewTLSServer(http.NotFoundHandler())
 	defer tls.Close()
 	requireHidden(t, pinger(t, tls.URL+"/"+secret).Send(t.Context(), Success, ""), "certificate")
+}
+
+// TestEndWaitsForStart expects that the server never handles the start and the end of a run at the same
+// time: with create=1, healthchecks 4.3 creates two checks for the slug then, and refuses later pings
+// as ambiguous.
+func TestEndWaitsForStart(t *testing.T) {
+	t.Parallel()
+	arrived, answer := make(chan bool, 1), make(chan bool)
+	var mu sync.Mutex
+	var order []string
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/start") {
+			arrived <- true
+			<-answer
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, strings.TrimPrefix(r.URL.Path, "/"+secret))
+	}))
+	defer s.Close()
+	p := pinger(t, s.URL+"/"+secret)
+	p.Start(t.Context())
+	<-arrived
+	ended := make(chan error, 1)
+	go func() { ended <- p.End(t.Context(), Failure, "") }()
+	<-p.ending
+	close(answer)
+	require.NoError(t, <-ended)
+	require.Equal(t, []string{"/start", "/fail"}, order)
 }
 
 // TestStartDoesNotOutliveRun expects that a start cannot arrive after the end.

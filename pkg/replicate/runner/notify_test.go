@@ -66,7 +66,7 @@ func pinging(t *testing.T, p *pinged) *replica {
 	r.job.Notify = &replicate.Notify{Ping: replicate.Secret(p.URL + checkID)}
 	around, started := r.Around, sync.Once{}
 	r.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-		started.Do(func() { // a start that is still unanswered at the end would be aborted
+		started.Do(func() { // so that the order does not depend on speed
 			select {
 			case <-p.seen:
 			case <-time.After(testenv.Timeout()):
