@@ -140,7 +140,7 @@ func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
 	at := &opener{activity: text.ActivityState}
 	r := runner.New(o.stateDir, at, a.now, text.Log)
 	at.log = func(message string) { r.Log(message) } // r.Log may be replaced later
-	r.Flags = o.flags()
+	r.Flags, r.Agent = o.flags(), "zxfer/"+buildVersion()
 	r.Reporter = func(_, target string) job.Reporter { return text.Part(target) }
 	return r, text
 }

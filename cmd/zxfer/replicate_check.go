@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
 )
@@ -42,6 +45,7 @@ the jobs of this host.`,
 			if err != nil {
 				return err
 			}
+			o.warnReadable(a, f)
 			if offline {
 				_, err := fmt.Fprintf(a.stdout, "%s: %s%s, no errors\n", o.file, english.Plural(len(f.Jobs), "job", ""), hostSuffix(f))
 				return err
@@ -77,6 +81,14 @@ the jobs of this host.`,
 		fs.BoolVarP(&verbose, "verbose", "v", false, "list each stream and snapshot, and why it is kept")
 	})
 	return cmd
+}
+
+// warnReadable warns if other users can read a ping URL in the job file, which is secret.
+func (o *replicateOptions) warnReadable(a *app, f *replicate.File) {
+	secret := slices.ContainsFunc(f.Jobs, func(j replicate.Job) bool { return j.Notify != nil && j.Notify.Ping != "" })
+	if info, err := os.Stat(o.file); secret && err == nil && info.Mode().Perm()&0o004 != 0 {
+		fmt.Fprintf(a.stderr, "warning: all users can read %s with its secret notify.ping; write ping_file instead, or: chmod o= %s\n", o.file, o.file)
+	}
 }
 
 // maxParts is the number of hosts whose errors are shown, since these are often the same.

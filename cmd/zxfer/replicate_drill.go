@@ -19,6 +19,7 @@ import (
 type drillOptions struct {
 	replicateOptions
 	sample, seed string
+	service      bool
 }
 
 func newReplicateDrill(a *app) *cobra.Command {
@@ -42,7 +43,9 @@ the command of the job file. Then it destroys the clone.`,
 	flagGroup(cmd, "Test", func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.sample, "sample", "", "read only `SHARE` of the files, such as 5% (default: job file)")
 		fs.StringVar(&o.seed, "seed", "", "choose the sample by seed `NUMBER` (default random)")
+		fs.BoolVar(&o.service, "service", false, "skip paused jobs, as a scheduled drill")
 	})
+	advanced(cmd, "service")
 	return cmd
 }
 
@@ -57,6 +60,7 @@ func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error 
 	}
 	r, text := o.runner(a)
 	defer startLive(text)()
+	r.Scheduled = o.service
 	records, errs := forEachJob(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *statedir.Drill) error {
 		return report.DrillText(a.stdout, rec)
 	}, text.EndJob)

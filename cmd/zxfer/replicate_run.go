@@ -20,7 +20,8 @@ import (
 
 func newReplicateRun(a *app) *cobra.Command {
 	o := &replicateOptions{}
-	var all, wait, service bool
+	var all, service bool
+	var how runFlags
 	var show pageFile
 	var first plan.First
 	cmd := &cobra.Command{
@@ -29,7 +30,7 @@ func newReplicateRun(a *app) *cobra.Command {
 		Long: `Run jobs once, in sequence: take snapshots, send them to all targets, and apply
 the retention policy. A failed dataset does not stop the others. The next run
 resumes interrupted transfers.`,
-		Annotations: map[string]string{exitTitle: `  3  a job is already running, or a check refused it`},
+		Annotations: map[string]string{exitTitle: `  3  a job is already running or is paused, or a check refused it`},
 		Example: `  zxfer replicate run home
       run one job
   zxfer replicate run --all
@@ -48,7 +49,8 @@ resumes interrupted transfers.`,
 			for _, j := range jobs {
 				j.OverrideFirst(first)
 			}
-			err = o.run(cmd.Context(), a, f, jobs, wait, &show)
+			how.scheduled = service
+			err = o.run(cmd.Context(), a, f, jobs, how, &show)
 			if service && exitClass(cmd.Context(), err) == fault.Interrupted && errors.Is(context.Cause(cmd.Context()), errSignal) {
 				_, err = fmt.Fprintln(a.stderr, "stopped; the next run resumes")
 			}
@@ -59,24 +61,30 @@ resumes interrupted transfers.`,
 	flagGroup(cmd, "Run", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&all, "all", false, allHelp)
 		fs.Var(firstFlag(&first), "first", firstHelp)
-		fs.BoolVar(&wait, "wait", false, "wait if a job is already running")
-		fs.BoolVar(&service, "service", false, "exit with 0 if stopped by a signal, as systemd expects")
+		fs.BoolVar(&how.wait, "wait", false, "wait if a job is already running")
+		fs.BoolVar(&how.ignorePause, "ignore-pause", false, "ignore pauses and bandwidth windows of 0")
+		fs.BoolVar(&service, "service", false, "exit with 0 if paused or stopped, as systemd expects")
+		fs.BoolVar(&how.noMail, "no-mail", false, "send no mail; zxfer replicate notify --due does")
 		show.define(fs)
 	})
 	completeWords(cmd, "first", plan.FirstValues()...)
-	advanced(cmd, "first", "service")
+	advanced(cmd, "first", "no-mail", "service")
 	return cmd
 }
 
-func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, wait bool, show *pageFile) error {
+// runFlags holds flags of replicate run.
+type runFlags struct{ wait, scheduled, ignorePause, noMail bool }
+
+func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, how runFlags, show *pageFile) error {
 	if err := show.check(); err != nil {
 		return err
 	}
 	r, text := o.runner(a)
 	defer startLive(text)()
+	r.Scheduled, r.IgnorePause, r.NoMail = how.scheduled, how.ignorePause, how.noMail
 	course := show.recorder(a)
 	recordRuns(r, course, len(jobs) > 1)
-	records, errs := forEachJob(ctx, o, jobs, func(j *replicate.Job) (*statedir.Run, error) { return r.Run(ctx, j, wait) }, func(rec *statedir.Run) error {
+	records, errs := forEachJob(ctx, o, jobs, func(j *replicate.Job) (*statedir.Run, error) { return r.Run(ctx, j, how.wait) }, func(rec *statedir.Run) error {
 		return report.RunText(a.stdout, rec)
 	}, text.EndJob)
 	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))

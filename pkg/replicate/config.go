@@ -11,6 +11,8 @@ import (
 // File is a job file, or one host's part of it.
 type File struct {
 	Metrics Metrics `toml:"metrics,omitempty"`
+	// Notify applies to all jobs. In a valid file, each job has its complete Notify.
+	Notify Notify `toml:"notify,omitempty"`
 	// Hosts and Templates are set only in a shared file, not in a part (see Inventory).
 	Hosts     []Host `toml:"host,omitempty"`
 	Templates []Job  `toml:"template,omitempty"`
@@ -102,6 +104,8 @@ type Job struct {
 	After  []Hook `toml:"after,omitempty"`
 	// Alert runs after a failed run.
 	Alert *Hook `toml:"alert,omitempty"`
+	// Notify replaces keys of the file's table.
+	Notify *Notify `toml:"notify,omitempty"`
 }
 
 // Snapshots defines the scope of a job. A job sends and destroys only these snapshots.

@@ -126,7 +126,7 @@ func (inv *Inventory) Parts() (out []Part) {
 
 func (inv *Inventory) part(h *member) (*File, error) {
 	at := locations{name: inv.name}
-	f := &File{Metrics: inv.file.Metrics, Host: h.name}
+	f := &File{Metrics: inv.file.Metrics, Notify: inv.file.Notify, Host: h.name}
 	if inv.file.Jobs != nil {
 		f.Jobs = []Job{}
 	}

@@ -89,7 +89,7 @@ func keyDocs() map[string][]keyDoc {
 		},
 		"job.transfer.bandwidth_window": {
 			{"from to", "", `"08:00"`, "start and end, in the host's time zone"},
-			{"bandwidth", "", `"10MiB"`, "limit in bytes per second; a stream keeps its initial limit"},
+			{"bandwidth", "", `"10MiB"`, "limit in bytes per second; a stream keeps its initial limit; 0 [stops transfers](../howto/pause.md#hours-without-transfers)"},
 		},
 		"job.drill": {
 			{"schedule", "-", `"weekly"`, "as `schedule` of the job; not in targets"},
@@ -120,6 +120,13 @@ func keyDocs() map[string][]keyDoc {
 			{"address", `"{host}"`, `"root@{host}.example.org"`, "address for `status --hosts`"},
 			{"rsh", `"ssh"`, `"ssh -p 2222"`, "remote shell for `status --hosts`"},
 			{"vars", "-", `{ vault = "backup1" }`, "values for `{name}` in jobs"},
+		},
+		"notify": {
+			{"ping", "-", `"https://hc-ping.com/UUID"`, "secret URL of a check; `{job}` and `{host}` are names"},
+			{"ping_file", "-", `"/etc/zxfer/ping"`, "file with the URL in its first line; its path may have `{job}`"},
+			{"mail", "-", `["admin@example.org"]`, "recipients of mail"},
+			{"mail_on", `"failure"`, `"always"`, "`failure` (first failure, one each day, next success) or `always`"},
+			{"sendmail", "`/usr/sbin/sendmail -t -i`", `["/usr/bin/msmtp", "-t"]`, "command that reads a mail"},
 		},
 		"metrics": {
 			{"textfile", "-", `"/var/lib/node/zxfer.prom"`, "`.prom` file that runs write for node_exporter"},
@@ -169,7 +176,7 @@ func transferDocs() []keyDoc {
 var sameKeys = map[string]string{
 	"job.target.retention": "job.retention", "job.target.retention.also": "job.retention.also",
 	"job.target.transfer": "job.transfer", "job.target.transfer.bandwidth_window": "job.transfer.bandwidth_window",
-	"job.target.drill": "job.drill",
+	"job.target.drill": "job.drill", "job.notify": "notify",
 }
 
 // keyTypes returns the type of each key by table.

@@ -70,6 +70,9 @@ type Attempt struct {
 	// Failing is the start of the first failed run since Success, or zero. Status uses it if no
 	// run ever succeeded, or Success is wrong because of the clock.
 	Failing time.Time `json:"failing_since,omitzero"`
+	// Held is the start of the first run since Tried that a pause or a closed bandwidth window kept
+	// from sending, or zero. Status uses it for copies that never arrived.
+	Held    time.Time `json:"held_since,omitzero"`
 	Outcome string    `json:"outcome,omitempty"` // of the last run, like Error, which is "" after a success
 	Error   string    `json:"error,omitempty"`
 	Hint    string    `json:"hint,omitempty"`
@@ -80,7 +83,7 @@ func (a *Attempt) Record(began time.Time, err error) {
 	if a.Failing.IsZero() && a.Tried.After(a.Success) { // state of an older version
 		a.Failing = a.Tried
 	}
-	a.Tried, a.Outcome, a.Error, a.Hint = began, "", "", ""
+	a.Tried, a.Held, a.Outcome, a.Error, a.Hint = began, time.Time{}, "", "", ""
 	if err == nil {
 		a.Success, a.Failing = began, time.Time{}
 		return
@@ -89,6 +92,13 @@ func (a *Attempt) Record(began time.Time, err error) {
 		a.Failing = began
 	}
 	a.Outcome, a.Error, a.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+}
+
+// Hold records that the run that started at began could not send because of a pause or a window.
+func (a *Attempt) Hold(began time.Time) {
+	if a.Held.IsZero() || a.Held.After(began) {
+		a.Held = began
+	}
 }
 
 // CopyState is the state of a dataset at one target.

@@ -30,6 +30,9 @@ func (f *File) validate(at locations) error {
 	if t := f.Metrics.Textfile; t != "" && (!path.IsAbs(t) || path.Ext(t) != ".prom") {
 		errs = append(errs, fault.Usagef("name a file such as /var/lib/node_exporter/zxfer.prom", "metrics.textfile %q is not an absolute path that ends in .prom", t))
 	}
+	of := &faults{}
+	of.notify(&f.Notify, "job")
+	errs = append(errs, of.all()...)
 	seen := map[string]bool{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
@@ -48,6 +51,9 @@ func (f *File) validate(at locations) error {
 		for _, err := range faults {
 			errs = append(errs, fmt.Errorf("%s%s%s: %w", at.key(i, err.key), labeled("job", f.Jobs[i].Name, i), at.suffix(i), err))
 		}
+	}
+	for _, err := range f.mergeNotify() {
+		errs = append(errs, fmt.Errorf("%s%w", at.file(), err))
 	}
 	return errors.Join(errs...)
 }
@@ -125,6 +131,7 @@ func (j *Job) faults() []*keyError {
 	if j.Alert != nil {
 		f.hook("alert", j.Alert)
 	}
+	f.notify(j.Notify, j.Name)
 	return f.errs
 }
 
@@ -155,6 +162,7 @@ func (j *Job) targetFaults(f *faults) {
 		f.add(j.checkTransport(t))
 		f.properties(&t.Properties)
 		f.at = ""
+		j.windowFaults(f, t)
 		if seen[t.Name] && t.Name != "" {
 			f.addf("two targets are named %q", t.Name)
 		}

@@ -74,6 +74,7 @@ func hostState(j *fleet.Job) string {
 // hostFacts describes a job, its problems first.
 func hostFacts(j *fleet.Job) (facts []string) {
 	facts = append(firstProblem(j.JobStatus), InProgress(j.JobStatus)...)
+	facts = append(facts, Pauses(j.JobStatus, stamp)...)
 	if j.Late && j.Lag > 0 {
 		facts = append(facts, "late by "+Seconds(j.Lag))
 	}

@@ -98,6 +98,7 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 // nagios writes jobs. well is the text if all are OK; otherwise sum describes how many are not.
 func nagios(w io.Writer, jobs []summarizedJob, well string, sum func(bad int) string, perf []string) (Level, error) {
 	slices.SortStableFunc(jobs, func(a, b summarizedJob) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
+	count, paused := pausedJobs(jobs)
 	var said, more []string
 	worst := LevelOK
 	for _, j := range jobs {
@@ -107,7 +108,8 @@ func nagios(w io.Writer, jobs []summarizedJob, well string, sum func(bad int) st
 			more = append(more, jobDetails(j.JobStatus)...)
 		}
 	}
-	text := well
+	text := well + count
+	more = append(more, paused...)
 	if len(said) > 0 {
 		of := " (" + sum(len(said)) + ")"
 		text = shorten(strings.Join(said, "; "), nagiosFirstLine-max(40, len("ZXFER CRITICAL: ")+len(of))) + of
@@ -169,6 +171,8 @@ func levelOf(j *runner.JobStatus) Level {
 	case j.State == outcome.Failed, j.State == outcome.Refused, j.LagCritical > 0 && j.Lag > j.LagCritical,
 		j.Drill != nil && j.Drill.Critical > 0 && j.Drill.Age > j.Drill.Critical:
 		return LevelCritical
+	case forgotten(j) != "":
+		return LevelWarning
 	case j.State == runner.OK:
 		return LevelOK
 	}
@@ -182,6 +186,9 @@ func jobSummary(j summarizedJob) string {
 		parts = InProgress(j.JobStatus)
 	}
 	parts = append(parts, firstProblem(j.JobStatus)...)
+	if text := forgotten(j.JobStatus); text != "" {
+		parts = append(parts, text)
+	}
 	if late := j.sum.Late; late > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.sum.Copies, "dataset", ""))+lateBy(j.Lag))
 	} else if j.Late && j.sum.Copies == 0 && j.State == runner.Late {

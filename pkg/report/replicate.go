@@ -56,6 +56,12 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		errorText(&b, fmt.Sprintf("  %s: %s: a run would fail when %s: ", oneLine(d.Target), d.Key, d.When), d.Error, d.Hint)
 	}
 	drillPreviewText(&b, p.Drill, verbose)
+	if n := p.Notify; n != nil && n.Ping != "" {
+		fmt.Fprintf(&b, "  each run: ping to %s\n", oneLine(n.Ping))
+	}
+	if n := p.Notify; n != nil && len(n.Mail) > 0 {
+		fmt.Fprintf(&b, "  mail to %s: %s\n", oneLine(strings.Join(n.Mail, ", ")), map[bool]string{true: "each run", false: "first failed run, one each day, next success"}[n.On == "always"])
+	}
 	for _, d := range p.Delegations {
 		fmt.Fprintf(&b, "  %s is not root on %s; run once as root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}
@@ -197,8 +203,16 @@ func RunLine(r *statedir.Run) string {
 }
 
 func runText(b *strings.Builder, r *statedir.Run) {
+	if r.Skipped {
+		fmt.Fprintf(b, "%s: %s: nothing done\n", oneLine(r.Job), oneLine(r.Paused))
+		return
+	}
 	b.WriteString(RunLine(r) + "\n")
 	for _, t := range r.Targets {
+		if t.Paused != "" {
+			fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), the next run sends the rest\n", oneLine(t.Target), oneLine(t.To), oneLine(t.Paused), t.Sent, size.Text(t.Bytes))
+			continue
+		}
 		if t.Outcome == "" {
 			continue // the run ended before it reached this target
 		}

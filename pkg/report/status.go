@@ -85,6 +85,7 @@ func jobText(b *strings.Builder, j *runner.JobStatus) {
 		parts = append(parts, "last run "+stamp(j.LastRun), fmt.Sprintf("%s in %s", oneLine(j.Outcome), Seconds(j.Seconds)))
 	}
 	parts = append(parts, InProgress(j)...)
+	parts = append(parts, Pauses(j, stamp)...)
 	if j.Next.IsZero() {
 		parts = append(parts, "no schedule")
 	} else {

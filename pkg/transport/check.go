@@ -56,8 +56,10 @@ func (w *Settings) Check(at Place) []error {
 			}
 		}
 	}
-	if err := w.checkConsent(at); err != nil {
-		errs = append(errs, err)
+	for _, err := range []error{w.checkConsent(at), w.checkWindows()} {
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errs
 }

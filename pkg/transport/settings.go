@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/size"
 )
 
@@ -31,9 +32,21 @@ const (
 
 // BandwidthWindow is a bandwidth limit for a time of day in the host's time zone.
 type BandwidthWindow struct {
-	From      TimeOfDay `toml:"from"`
-	To        TimeOfDay `toml:"to"` // may be before From: past midnight
-	Bandwidth size.Size `toml:"bandwidth"`
+	From TimeOfDay `toml:"from"`
+	To   TimeOfDay `toml:"to"` // may be before From: past midnight
+	// Bandwidth is in bytes per second. 0 closes the window: scheduled jobs send nothing.
+	// nil is invalid.
+	Bandwidth *size.Size `toml:"bandwidth"`
+}
+
+// closed reports whether nothing may be sent in the window.
+func (w *BandwidthWindow) closed() bool { return w != nil && w.Bandwidth != nil && *w.Bandwidth == 0 }
+
+func (w *BandwidthWindow) contains(at TimeOfDay) bool {
+	if w.To <= w.From {
+		return at >= w.From || at < w.To
+	}
+	return at >= w.From && at < w.To
 }
 
 // TimeOfDay is a number of minutes after midnight, written "22:30".
@@ -55,20 +68,67 @@ func (t TimeOfDay) MarshalText() ([]byte, error) {
 }
 
 // BandwidthAt returns the limit in bytes per second for a stream that starts at now, in now's
-// time zone; 0 = none.
+// time zone; 0 = none. A closed window has no limit of its own.
 func (w *Settings) BandwidthAt(now time.Time) int64 {
-	minute := TimeOfDay(now.Hour()*60 + now.Minute())
-	for _, h := range w.BandwidthWindows {
-		inside := minute >= h.From && minute < h.To
-		if h.To <= h.From {
-			inside = minute >= h.From || minute < h.To
-		}
-		if inside {
-			return int64(h.Bandwidth)
-		}
+	if h := w.windowAt(timeOfDay(now)); h != nil && h.Bandwidth != nil && !h.closed() {
+		return int64(*h.Bandwidth)
 	}
 	return int64(w.Bandwidth)
 }
+
+// windowAt returns the first window at a time of day, or nil.
+func (w *Settings) windowAt(at TimeOfDay) *BandwidthWindow {
+	for i := range w.BandwidthWindows {
+		if w.BandwidthWindows[i].contains(at) {
+			return &w.BandwidthWindows[i]
+		}
+	}
+	return nil
+}
+
+// ClosedAt reports whether a window with a bandwidth of 0 applies at now, in now's time zone.
+func (w *Settings) ClosedAt(now time.Time) bool {
+	return w.windowAt(timeOfDay(now)).closed()
+}
+
+// NextChange returns the first minute after now in which the windows close or open, and false if
+// there is none.
+func (w *Settings) NextChange(now time.Time) (time.Time, bool) {
+	closed := w.ClosedAt(now)
+	for at, i := now.Truncate(time.Minute), 0; i < minutesPerDay+120 && len(w.BandwidthWindows) > 0; i++ { // a day may have 25 hours
+		if at = at.Add(time.Minute); w.ClosedAt(at) != closed {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// checkWindows returns an error if a window has no valid bandwidth, or if nothing may ever be sent.
+func (w *Settings) checkWindows() error {
+	for _, h := range w.BandwidthWindows {
+		if h.Bandwidth == nil || *h.Bandwidth < 0 {
+			return fault.Usagef(`write bandwidth = "10MiB", or bandwidth = 0 to send nothing`, "transfer.bandwidth_window: bandwidth is missing or negative")
+		}
+	}
+	if w.AlwaysClosed() {
+		return fault.Usagef("to stop transfers for a while: zxfer replicate pause --transfers-only JOB", "transfer.bandwidth_window: bandwidth = 0 applies at every time of the day, so that nothing is ever sent")
+	}
+	return nil
+}
+
+// AlwaysClosed reports whether the windows are closed at every time of the day.
+func (w *Settings) AlwaysClosed() bool {
+	for at := range TimeOfDay(minutesPerDay) {
+		if !w.windowAt(at).closed() {
+			return false
+		}
+	}
+	return true
+}
+
+const minutesPerDay = 24 * 60
+
+func timeOfDay(t time.Time) TimeOfDay { return TimeOfDay(t.Hour()*60 + t.Minute()) }
 
 // Ports is a range of TCP ports, written "LOW-HIGH", or one port. Zero means any.
 type Ports struct{ Low, High int }

@@ -129,11 +129,86 @@ func TestBetween(t *testing.T) {
 
 func TestBandwidthAt(t *testing.T) {
 	t.Parallel()
-	w := &Settings{Bandwidth: 100, BandwidthWindows: []BandwidthWindow{{From: 8 * 60, To: 18 * 60, Bandwidth: 5}, {From: 22 * 60, To: 6 * 60, Bandwidth: 0}}}
-	for clock, want := range map[string]int64{"07:59": 100, "08:00": 5, "17:59": 5, "18:00": 100, "22:00": 0, "05:59": 0, "06:00": 100} {
+	w := &Settings{Bandwidth: 100, BandwidthWindows: []BandwidthWindow{{From: 8 * 60, To: 18 * 60, Bandwidth: rate(5)}, {From: 22 * 60, To: 6 * 60, Bandwidth: rate(0)}}}
+	for clock, want := range map[string]int64{"07:59": 100, "08:00": 5, "17:59": 5, "18:00": 100, "22:00": 100, "05:59": 100, "06:00": 100} {
 		at, err := time.Parse("15:04", clock)
 		require.NoError(t, err)
 		require.Equal(t, want, w.BandwidthAt(at), clock)
+	}
+}
+
+// TestClosedWindows covers windows with a bandwidth of 0: over midnight, overlapping, and at the
+// changes of daylight saving time.
+func TestClosedWindows(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	at := func(text string) time.Time {
+		at, err := time.ParseInLocation("01-02 15:04:05", text, berlin)
+		require.NoError(t, err)
+		return at.AddDate(2026, 0, 0)
+	}
+	closed := func(from, to TimeOfDay) BandwidthWindow {
+		return BandwidthWindow{From: from, To: to, Bandwidth: rate(0)}
+	}
+	open := func(from, to TimeOfDay) BandwidthWindow {
+		return BandwidthWindow{From: from, To: to, Bandwidth: rate(1)}
+	}
+	for name, c := range map[string]struct {
+		windows   []BandwidthWindow
+		now       string
+		closed    bool
+		next      string // "" = never
+		everyTime bool
+	}{
+		"no window":             {nil, "11-26 08:00:00", false, "", false},
+		"before":                {[]BandwidthWindow{closed(480, 1080)}, "11-26 07:59:59", false, "11-26 08:00:00", false},
+		"inside":                {[]BandwidthWindow{closed(480, 1080)}, "11-26 08:00:00", true, "11-26 18:00:00", false},
+		"last minute":           {[]BandwidthWindow{closed(480, 1080)}, "11-26 17:59:30", true, "11-26 18:00:00", false},
+		"after":                 {[]BandwidthWindow{closed(480, 1080)}, "11-26 18:00:00", false, "11-27 08:00:00", false},
+		"over midnight":         {[]BandwidthWindow{closed(22*60, 360)}, "11-26 23:00:00", true, "11-27 06:00:00", false},
+		"after midnight":        {[]BandwidthWindow{closed(22*60, 360)}, "11-26 05:00:00", true, "11-26 06:00:00", false},
+		"adjacent":              {[]BandwidthWindow{closed(480, 600), closed(600, 660)}, "11-26 09:00:00", true, "11-26 11:00:00", false},
+		"the first one counts":  {[]BandwidthWindow{open(540, 600), closed(480, 1080)}, "11-26 09:30:00", false, "11-26 10:00:00", false},
+		"covered by another":    {[]BandwidthWindow{open(0, 0), closed(480, 1080)}, "11-26 09:30:00", false, "", false},
+		"the whole day":         {[]BandwidthWindow{closed(0, 0)}, "11-26 09:30:00", true, "", true},
+		"the whole day, other":  {[]BandwidthWindow{closed(480, 480)}, "11-26 07:30:00", true, "", true},
+		"the day in two parts":  {[]BandwidthWindow{closed(0, 720), closed(720, 0)}, "11-26 09:30:00", true, "", true},
+		"limited is not closed": {[]BandwidthWindow{open(480, 1080)}, "11-26 09:30:00", false, "", false},
+		"a day of 25 hours":     {[]BandwidthWindow{closed(480, 481)}, "10-24 08:01:00", false, "10-25 08:00:00", false},
+		"a day of 23 hours":     {[]BandwidthWindow{closed(480, 481)}, "03-28 08:01:00", false, "03-29 08:00:00", false},
+		"a skipped hour":        {[]BandwidthWindow{closed(60, 150)}, "03-29 01:30:00", true, "03-29 03:00:00", false},
+	} {
+		w := &Settings{BandwidthWindows: c.windows}
+		require.Equal(t, c.closed, w.ClosedAt(at(c.now)), name)
+		next, any := w.NextChange(at(c.now))
+		require.Equal(t, c.next != "", any, name)
+		if any {
+			require.Equal(t, c.next, next.Format("01-02 15:04:05"), name)
+		}
+		require.Equal(t, c.everyTime, w.AlwaysClosed(), name)
+	}
+}
+
+func rate(n size.Size) *size.Size { return &n }
+
+func TestCheckWindows(t *testing.T) {
+	t.Parallel()
+	for text, windows := range map[string][]BandwidthWindow{
+		"bandwidth is missing":      {{From: 480, To: 1080}},
+		"missing or negative":       {{From: 480, To: 1080, Bandwidth: rate(-1)}},
+		"at every time of the day":  {{Bandwidth: rate(0)}},
+		"so that nothing is ever s": {{From: 480, To: 1080, Bandwidth: rate(0)}, {From: 1080, To: 480, Bandwidth: rate(0)}},
+		"":                          {{From: 480, To: 479, Bandwidth: rate(0)}},
+	} {
+		errs := (&Settings{BandwidthWindows: windows}).Check(JobFile)
+		if text == "" {
+			require.Empty(t, errs)
+			continue
+		}
+		require.Len(t, errs, 1)
+		require.ErrorContains(t, errs[0], text)
+		require.NotEmpty(t, fault.HintOf(errs[0]))
 	}
 }
 

@@ -69,6 +69,9 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 	switch {
 	case r != nil && r.Error != "":
 		err = errors.New(r.Error)
+	case r != nil && r.Paused != "": // its host may be down on purpose
+		c.run.Damaged = append(c.run.Damaged, before...)
+		return
 	case r != nil && r.Sent+r.Failed == 0 && c.state.LastRun != nil && len(before) == 0 && c.run.Started.Sub(p.Asked) < damageInterval:
 		return
 	default:

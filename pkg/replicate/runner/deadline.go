@@ -6,6 +6,8 @@ import (
 
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/transport"
 )
 
 // defaultGrace is how long after its due time a dataset may arrive.
@@ -16,6 +18,21 @@ type deadline struct {
 	event *calendar.Event
 	grace time.Duration
 	now   time.Time
+	// pause is the last pause, or nil. While it is active, nothing is late.
+	pause  *decide.Pause
+	active bool
+	// windows may have closed bandwidth windows, in which nothing is due. nil = none.
+	windows *transport.Settings
+}
+
+// forTarget returns the deadline of the datasets at a target.
+func (d deadline) forTarget(j *replicate.Job, name string) *deadline {
+	for i := range j.Targets {
+		if j.Targets[i].Name == name {
+			d.windows = &j.TransferTo(&j.Targets[i]).Settings
+		}
+	}
+	return &d
 }
 
 // judge sets the lag of s by its last success, and returns the time from which the lag was
@@ -24,10 +41,26 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	if d.event == nil {
 		return from
 	}
-	from = a.Success
-	if from.IsZero() || d.future(from) {
+	if d.active {
+		if due, _, ok := d.after(d.pause.DueFrom(a.Success, d.now)); ok && !d.pause.Until.IsZero() {
+			s.LateAfter = due.Add(d.grace)
+		}
+		return a.Success
+	}
+	arrived := a.Success
+	if d.future(arrived) { // the clock is or was wrong
+		arrived = time.Time{}
+	}
+	if a.Failing.IsZero() { // a copy that never arrived is due after the pause or the window
+		arrived = cmp.Or(arrived, a.Held)
+	}
+	from = cmp.Or(arrived, a.Failing, a.Tried)
+	if resumed := d.pause.DueFrom(from, d.now); resumed.After(from) {
+		from, arrived = resumed, resumed
+	}
+	if arrived.IsZero() {
 		s.Late = true
-		if from = cmp.Or(a.Failing, a.Tried); !from.IsZero() && !d.future(from) {
+		if !from.IsZero() && !d.future(from) {
 			s.Lag, s.LateAfter = max(0, d.now.Sub(from).Seconds()), from
 		}
 	} else if due, _, ok := d.after(from); ok {
@@ -47,17 +80,22 @@ func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
 	if d.event == nil {
 		return due, next, false
 	}
-	if due, ok = d.event.Next(t.In(d.now.Location())); ok {
-		next, _ = d.event.Next(due)
+	if due, ok = replicate.NextOpen(d.event, d.windows, d.grace, t.In(d.now.Location())); ok {
+		next, _ = replicate.NextOpen(d.event, d.windows, d.grace, due)
 	}
 	return due, next, ok
 }
 
 // neverRan judges a job that never ran as if it had last run when its schedule took effect.
 func (d *deadline) neverRan(js *JobStatus, since time.Time) {
+	if d.active {
+		js.State = OK
+		return
+	}
 	if since.IsZero() || d.future(since) {
 		return
 	}
+	since = d.pause.DueFrom(since, d.now)
 	first, _, ok := d.after(since)
 	if !ok {
 		return

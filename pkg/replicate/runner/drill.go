@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -22,6 +23,22 @@ import (
 type DrillOptions struct {
 	Sample replicate.Fraction // overrides the job's sample unless 0
 	Seed   uint64             // selects the sample; 0 means random
+}
+
+// skipsDrill reports whether a pause makes a scheduled drill do nothing. It refuses a manual drill of
+// a paused job. A pause of transfers does not affect drills.
+func (r *Runner) skipsDrill(j *replicate.Job) (bool, error) {
+	p, err := statedir.Paused(r.StateDir, j.Name, r.Now())
+	switch {
+	case err != nil:
+		return false, err
+	case p.State(r.Now()) != decide.Paused:
+		return false, nil
+	case !r.Scheduled:
+		return false, p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
+	}
+	r.Log(j.Name + ": " + p.Text(stampLocal) + ": no drill")
+	return true, nil
 }
 
 // drillRun is one drill of a job.
@@ -34,8 +51,12 @@ type drillRun struct {
 
 // Drill tests the copies of a job: it clones the most recent snapshot of each copy, reads the
 // clone and compares it with the source. It returns the record even with an error. Runs may
-// continue meanwhile: ZFS does not destroy a snapshot with a clone, and retention keeps it.
+// continue meanwhile: ZFS does not destroy a snapshot with a clone, and retention keeps it. A
+// scheduled drill of a paused job does nothing and has no record.
 func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*statedir.Drill, error) {
+	if skip, err := r.skipsDrill(j); skip || err != nil {
+		return nil, err
+	}
 	store, err := statedir.Open(r.StateDir, j.Name)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)

@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -50,7 +51,7 @@ func (d *DrillStatus) State() string {
 	return worst(state, stateOf(d.Outcome))
 }
 
-func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time) *DrillStatus {
+func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *decide.Pause) *DrillStatus {
 	known := &st.Drills
 	d := &DrillStatus{Schedule: j.DrillSchedule()}
 	due := deadline{now: now, grace: drillGrace}
@@ -93,10 +94,13 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time) *DrillSt
 		return d
 	}
 	d.Age = age(now, from)
+	if pause.State(now) == decide.Paused { // no drill is due
+		return d
+	}
 	if d.Late = due.future(from); d.Late {
 		return d
 	}
-	if first, second, ok := due.after(from); ok {
+	if first, second, ok := due.after(pause.DueFrom(from, now)); ok {
 		d.LateAfter = first.Add(drillGrace)
 		d.Late = now.After(d.LateAfter)
 		d.Warning, d.Critical = d.LateAfter.Sub(from).Seconds(), second.Add(drillGrace).Sub(from).Seconds()

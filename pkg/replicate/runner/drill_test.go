@@ -356,7 +356,7 @@ func TestDrillStatusNotVerified(t *testing.T) {
 	st, err := statedir.Peek(r.dir, "j").FullState()
 	require.NoError(t, err)
 	at := func(days int) *DrillStatus {
-		return drillStatusOf(r.job, st, time.Unix(r.now, 0).Add(time.Duration(days)*24*time.Hour))
+		return drillStatusOf(r.job, st, time.Unix(r.now, 0).Add(time.Duration(days)*24*time.Hour), nil)
 	}
 	require.False(t, at(1).Good.IsZero())
 	require.True(t, at(-30).Good.IsZero())

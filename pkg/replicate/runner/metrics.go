@@ -31,7 +31,11 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 		} else {
 			states = append(states, st)
 		}
-		due = append(due, statusOf(j, st, statusTimes{now: now}))
+		pause, err := statedir.Paused(stateDir, j.Name, now)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
+		}
+		due = append(due, statusOf(j, st, statusTimes{now: now, pause: pause}))
 	}
 	e := recordedMetrics(states)
 	at := func(t time.Time, labels ...string) {
@@ -42,6 +46,16 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 	e.addFamily("zxfer_replicate_next_run_seconds", "Next scheduled start when the metrics were written, Unix time.")
 	for _, j := range due {
 		at(j.Next, "job", j.Job)
+	}
+	e.addFamily("zxfer_replicate_paused", "1 if the job or its transfers are paused, otherwise 0.")
+	for _, j := range due {
+		e.addSample(boolValue(j.Pause != nil), "job", j.Job)
+	}
+	e.addFamily("zxfer_replicate_paused_until_seconds", "End of the job's pause, Unix time. Absent without a pause, and if it lasts until resume.")
+	for _, j := range due {
+		if j.Pause != nil {
+			at(j.Pause.Until, "job", j.Job)
+		}
 	}
 	e.addFamily("zxfer_replicate_dataset_late_after_seconds", "Time at which the dataset becomes late unless a run succeeds before, Unix time.")
 	for _, j := range due {

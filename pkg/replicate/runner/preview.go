@@ -35,8 +35,10 @@ type Preview struct {
 	// Drill has the next drill, and the copies it cannot verify because their key is not loaded
 	// and no key_file is set.
 	Drill *DrillPreview `json:"drill,omitempty"`
-	Error string        `json:"error,omitempty"`
-	Hint  string        `json:"hint,omitempty"`
+	// Notify is nil if runs send no messages.
+	Notify *NotifyPreview `json:"notify,omitempty"`
+	Error  string         `json:"error,omitempty"`
+	Hint   string         `json:"hint,omitempty"`
 }
 
 // DrillPreview is the part of a preview about drills.
@@ -78,6 +80,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		return nil, err
 	}
 	p := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
+	if p.Notify, err = previewNotify(j); err != nil {
+		p.Error, p.Hint = err.Error(), fault.HintOf(err)
+	}
 	v, err := w.survey(ctx)
 	if err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)

@@ -22,9 +22,15 @@ import (
 )
 
 // Prune applies the retention of a job without a transfer. With dryRun it only reports what it
-// would destroy. With beyond, the limit of one run does not apply. Otherwise, if any side exceeds
+// would destroy. Otherwise it refuses a job whose runs or transfers are paused. With beyond, the limit of one run does not apply. Otherwise, if any side exceeds
 // the limit, Prune destroys nothing.
 func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*replicate.Pruning, error) {
+	if p, err := statedir.Paused(r.StateDir, j.Name, r.Now()); !dryRun && (err != nil || p.State(r.Now()).Active()) {
+		if err == nil {
+			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
+		}
+		return nil, err
+	}
 	w, unlock, err := r.lockRun(ctx, j, false, "wait until it ends")
 	if err != nil {
 		return nil, err

@@ -8,20 +8,52 @@ import (
 	"sync"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/statedir"
 )
 
 // Run runs a job once and appends its record to the log. It returns the record even with an error.
 // If the job is already running, Run waits or, unless wait is set, fails with statedir.ErrRunning
-// (fault.Refused).
+// (fault.Refused). If the job is paused, a scheduled run does nothing, and a manual one is refused.
 func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
-	w, unlock, err := r.lockRun(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
+	p := r.pinger(j)
+	rec, err := r.runOnce(ctx, j, wait, p)
+	r.notifyEnd(ctx, j, p, rec, err)
+	return rec, err
+}
+
+// runOnce is Run without the messages at the end. p, if not nil, reports the start.
+func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *notify.Pinger) (*statedir.Run, error) {
+	store, unlock, err := r.lockStore(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	pause, extent, err := r.checkPause(j) // before the state is read, which may be damaged
+	if err != nil && fault.ClassOf(err) == fault.Refused {
+		return nil, err
+	}
+	if err != nil {
+		return nil, r.recordFailure(j, store, err)
+	}
+	if extent == decide.RunNothing {
+		return r.skip(j, store, pause)
+	}
+	w, err := r.newRun(j, store)
+	if err != nil {
+		return nil, r.recordFailure(j, store, err)
+	}
+	if p != nil {
+		p.Start(ctx)
+	}
+	if extent == decide.RunSource && len(w.targets) > 0 {
+		w.pause, w.run.Paused = pause, pause.Text(stampLocal)
+	}
 	if err = w.hooksBefore(ctx); err == nil {
 		err = w.execute(ctx)
 	}
@@ -31,6 +63,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 		w.keepDamage(err)
 	}
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
+	w.run.Stopped = ctx.Err() != nil && w.run.Outcome == outcome.Interrupted
 	w.state.LastRun = w.run.WithoutDatasets()
 	switch {
 	case w.job.DrillSchedule() == "":
@@ -91,7 +124,9 @@ func (w *jobRun) connectTargets(ctx context.Context) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, t := range w.targets {
-		all.Go(func() { _, _ = t.host.Facts(ctx) })
+		if w.heldBatch(t) == nil {
+			all.Go(func() { _, _ = t.host.Facts(ctx) })
+		}
 	}
 	return func() { cancel(); all.Wait() }
 }

@@ -12,6 +12,8 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -22,6 +24,14 @@ type Runner struct {
 	Now func() time.Time
 	// Log receives messages for people. It may be called concurrently.
 	Log func(string)
+	// Scheduled means that a timer started the runs. IgnorePause makes them ignore pauses and closed
+	// bandwidth windows.
+	Scheduled, IgnorePause bool
+	// NoMail means that another command sends the mail about the runs: MailLast.
+	NoMail bool
+	// Agent is the User-Agent of pings. PingLimits, if not nil, replaces notify.DefaultLimits.
+	Agent      string
+	PingLimits *notify.Limits
 	// Flags holds the flags that name a job file and a state directory other than the defaults,
 	// such as " --config FILE". Hints append it to commands.
 	Flags string
@@ -56,6 +66,8 @@ type jobRun struct {
 	expected map[string]map[string]string
 	// freezeErr joins the errors of snapshots that were taken without the required freeze.
 	freezeErr error
+	// pause is the pause that permits no transfers, or nil.
+	pause *decide.Pause
 	// shared guards state and run while several targets are served.
 	shared sync.Mutex
 	state  *statedir.State
@@ -64,8 +76,19 @@ type jobRun struct {
 // lockRun locks the job and prepares a run. If another command holds the lock, locked waits for it
 // or, unless wait is set, fails with statedir.ErrRunning (fault.Refused).
 func (r *Runner) lockRun(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *jobRun, unlock func(), err error) {
-	store, err := statedir.Open(r.StateDir, j.Name)
+	store, unlock, err := r.lockStore(ctx, j, wait, hint)
 	if err != nil {
+		return nil, nil, err
+	}
+	if w, err = r.newRun(j, store); err != nil {
+		unlock()
+	}
+	return w, unlock, err
+}
+
+// lockStore locks the job, as lockRun does. It reads no records.
+func (r *Runner) lockStore(ctx context.Context, j *replicate.Job, wait bool, hint string) (store *statedir.Store, unlock func(), err error) {
+	if store, err = statedir.Open(r.StateDir, j.Name); err != nil {
 		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
 	waited := r.reporter(j.Name, "").Activity(j.Name + ": waiting for the end of " + cmp.Or(store.Holder(), "the run in progress"))
@@ -76,13 +99,8 @@ func (r *Runner) lockRun(ctx context.Context, j *replicate.Job, wait bool, hint 
 		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
 	case errors.Is(err, context.Canceled):
 		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while waiting for %s: %w", j.Name, cmp.Or(store.Holder(), "the run in progress"), err))
-	case err != nil:
-		return nil, nil, err
 	}
-	if w, err = r.newRun(j, store); err != nil {
-		unlock()
-	}
-	return w, unlock, err
+	return store, unlock, err
 }
 
 func (r *Runner) newRun(j *replicate.Job, store *statedir.Store) (w *jobRun, err error) {

@@ -33,6 +33,9 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 	all := make([]*batch, len(w.targets))
 	var wg sync.WaitGroup
 	for i, t := range w.targets {
+		if all[i] = w.heldBatch(t); all[i] != nil {
+			continue
+		}
 		if len(v.DatasetsFor(t.name)) == 0 { // all is up to date, or the target excludes all datasets
 			all[i] = &batch{side: t, result: &job.BatchResult{}, err: checkExcluded(w, t, v)}
 			continue
@@ -40,7 +43,12 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 		req := w.request(t, v)
 		req.Copies, req.Gate = copies[t.name], g.of(t.name)
 		rep := &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
-		wg.Go(func() { all[i] = runBatch(ctx, w.hosts, t, req, rep) })
+		wg.Go(func() {
+			ctx, cancel := w.untilClosed(ctx, t)
+			defer cancel()
+			all[i] = runBatch(ctx, w.hosts, t, req, rep)
+			all[i].hold(ctx)
+		})
 	}
 	wg.Wait()
 	return all
@@ -103,6 +111,9 @@ type batch struct {
 	result  *job.BatchResult
 	err     error // of the batch as a whole
 	seconds float64
+	// held describes the pause or closed bandwidth window because of which nothing was sent, and
+	// stopped the window that interrupted the batch; "" = none did.
+	held, stopped string
 }
 
 func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Reporter) *batch {
@@ -111,12 +122,12 @@ func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep jo
 	for _, d := range res.Datasets {
 		d.Err = replicate.InKeys(d.Err)
 	}
-	return &batch{t, res, replicate.InKeys(err), time.Since(began).Seconds()}
+	return &batch{side: t, result: res, err: replicate.InKeys(err), seconds: time.Since(began).Seconds()}
 }
 
 // targetState returns the target's state after the batch.
 func (b *batch) targetState() *replicate.TargetState {
-	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil, Listing: &b.result.Target, Partial: job.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
+	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil || b.held != "", Listing: &b.result.Target, Partial: job.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
 		case d.Err != nil: // an interrupted receive may still be running on the target
@@ -131,7 +142,11 @@ func (b *batch) targetState() *replicate.TargetState {
 // record returns the target's part of the run's record. idle counts the datasets that were not
 // sent because they are unchanged.
 func (b *batch) record(idle int) *statedir.TargetRun {
-	r := &statedir.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle}
+	r := &statedir.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle, Paused: cmp.Or(b.held, b.stopped)}
+	if b.held != "" {
+		r.Unchanged = 0
+		return r
+	}
 	if b.err != nil {
 		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
 		for _, d := range b.result.Datasets { // keep only errors of their own, not consequences of b.err
@@ -149,12 +164,16 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 			continue
 		}
 		dr := d.WithResult(d.Err)
-		if d.Err == nil {
+		r.Bytes += d.Bytes
+		switch {
+		case b.isHeld(d.Err):
+			r.Held++
+			continue
+		case d.Err == nil:
 			r.Sent++
-		} else {
+		default:
 			r.Failed++
 		}
-		r.Bytes += d.Bytes
 		r.Outcome = outcome.Worst(r.Outcome, dr.Outcome)
 		r.Datasets = append(r.Datasets, dr)
 	}
@@ -165,6 +184,14 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 // not be taken: older snapshots arrived, but the due one did not.
 func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	st := v.State
+	if b.held != "" {
+		for _, d := range v.DatasetsFor(b.name) {
+			a := st.Copy(d.Name, b.name)
+			a.Target = cmp.Or(a.Target, b.target.CopyOf(v.Root, d.Name))
+			a.Hold(v.Started)
+		}
+		return
+	}
 	for _, name := range v.UnchangedAt(b.name) {
 		if v.RenamedWithParent(b.target, name) {
 			continue // the next run notices the missing copy and sends it
@@ -185,6 +212,10 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	for _, d := range b.result.Datasets {
 		a := st.Copy(d.Source, b.name)
 		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
+		if b.isHeld(d.Err) { // the next run resumes it
+			a.Hold(v.Started)
+			continue
+		}
 		a.Record(v.Started, cmp.Or(d.Err, missed[d.Source]))
 		if d.Err != nil {
 			continue

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -100,6 +101,10 @@ type JobStatus struct {
 	Orphans []OrphanStatus `json:"gone,omitempty"`
 	// Pools are the pools of the source and the targets.
 	Pools []*PoolStatus `json:"pools,omitempty"`
+	// Pause is the pause in effect, or nil.
+	Pause *PauseStatus `json:"pause,omitempty"`
+	// Windows lists the targets to which a closed bandwidth window stops transfers now.
+	Windows []ClosedWindow `json:"closed_windows,omitempty"`
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -156,6 +161,9 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(
 		store := statedir.Peek(stateDir, j.Name)
 		st, err := store.FullState()
 		w := statusTimes{now: now, run: store.Run()}
+		var unreadable error
+		w.pause, unreadable = statedir.Paused(stateDir, j.Name, now)
+		err = cmp.Or(err, unreadable)
 		if since != nil {
 			w.since = since(j.Name)
 		}
@@ -228,6 +236,7 @@ type statusTimes struct {
 	now   time.Time
 	run   time.Time // start of the run in progress, zero if there is none
 	since time.Time // when the schedule took effect, zero if unknown
+	pause *decide.Pause
 }
 
 // longRun is how long a run in progress keeps its job from being late.
@@ -236,7 +245,7 @@ const longRun = 24 * time.Hour
 func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	now := w.judgedAt()
 	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
-	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)}
+	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter), pause: w.pause, active: w.pause.State(w.now).Active()}
 	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is not a schedule
 		due.event = e
 		js.Next, _ = e.Next(w.now)
@@ -247,7 +256,8 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 		js.Seconds, js.State = last.Ended.Sub(last.Started).Seconds(), stateOf(last.Outcome)
 	}
 	// A job with a schedule whose datasets never arrived is late: its timer may be missing.
-	js.Late = due.event != nil
+	js.Late = due.event != nil && !due.active
+	js.Pause, js.Windows = pauseStatusOf(w.pause, w.now), closedWindows(j, w.now)
 	js.LagWarning, js.LagCritical = due.levels(now)
 	if last == nil && len(st.Datasets) == 0 {
 		due.neverRan(js, w.since)
@@ -259,9 +269,10 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 		d.Success = a.Success
 		d.Outcome, d.Error, d.Hint = outcomeOf(a, last)
 		d.State = stateOf(d.Outcome)
-		if from := due.judge(d, a); d.Lag > js.Lag {
+		at := due.forTarget(j, d.To)
+		if from := at.judge(d, a); d.Lag > js.Lag {
 			js.Lag = d.Lag
-			js.LagWarning, js.LagCritical = due.levels(from)
+			js.LagWarning, js.LagCritical = at.levels(from)
 		}
 		js.Datasets = append(js.Datasets, d)
 	}
@@ -284,7 +295,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	}
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
-	js.addDrills(drillStatusOf(j, st, w.now))
+	js.addDrills(drillStatusOf(j, st, w.now, w.pause))
 	js.Normalize()
 	return js
 }

@@ -26,7 +26,8 @@ const partialSurveyShare = 4
 // surveyChanged is survey without the snapshots of unchanged datasets. If few datasets are
 // unchanged, or that is unknown, it lists everything.
 func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedCache) (*replicate.Survey, error) {
-	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
+	held := slices.ContainsFunc(w.targets, func(t *side) bool { return w.heldBatch(t) != nil }) // its copies are not listed
+	if held || len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
 		return w.survey(ctx)
 	}
 	v, err := w.list(ctx, hosts.ListQuery{Changed: true, NoAncestors: true})

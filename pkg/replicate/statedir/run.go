@@ -22,6 +22,9 @@ type Run struct {
 	Pruned    int          `json:"pruned"`    // snapshots and bookmarks destroyed on the source
 	Targets   []*TargetRun `json:"targets"`
 	Notes     []string     `json:"notes,omitempty"`
+	Paused    string       `json:"paused,omitempty"`  // the pause because of which the run sent nothing
+	Skipped   bool         `json:"skipped,omitempty"` // the run did nothing because of the pause
+	Stopped   bool         `json:"stopped,omitempty"` // a signal ended it; the next run resumes
 	// Frozen are the applications to freeze for the snapshots.
 	Frozen []Frozen `json:"frozen,omitempty"`
 	// Damaged are the job's pools with data errors.
@@ -70,6 +73,8 @@ type TargetRun struct {
 	Sent      int               `json:"sent"`
 	Unchanged int               `json:"unchanged"`
 	Failed    int               `json:"failed"`
+	Held      int               `json:"held,omitempty"`   // datasets not sent because of Paused
+	Paused    string            `json:"paused,omitempty"` // the pause or closed bandwidth window that stopped transfers
 	Pruned    int               `json:"pruned"`
 	Removed   int               `json:"removed_datasets,omitempty"` // destroyed orphans
 	Datasets  []outcome.Dataset `json:"datasets,omitempty"`         // without datasets that had nothing to send

@@ -120,7 +120,7 @@ func FuzzWritten(f *testing.F) {
 			who = "root"
 		}
 		require.Equal(t, who, words[5])
-		require.Equal(t, []string{binary, "replicate", "run", "--config", jobFile, "--state-dir", stateDir, name}, words[6:])
+		require.Equal(t, []string{binary, "replicate", "run", "--service", "--config", jobFile, "--state-dir", stateDir, name}, words[6:])
 		asShell, err := shellquote.Split(strings.Join(words[6:], " "))
 		require.NoError(t, err)
 		require.Equal(t, words[6:], asShell)

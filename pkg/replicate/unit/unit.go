@@ -67,6 +67,10 @@ func DrillName(job string) string { return "zxfer-drill-" + job }
 //
 // A user's job cannot read other jobs' records and writes no metrics. After it ends, its unit
 // writes them with full privileges ("+").
+//
+// In the same way, a unit sends mail: a sendmail with a setgid program, such as postfix's, cannot
+// queue a mail under NoNewPrivileges= and ProtectSystem=strict. systemd tells this command if the
+// run was killed. Its failure ("-") is not a failure of the run.
 func Service(j *replicate.Job, p Paths) string { return service(j, p, runs()) }
 
 // DrillService returns the service of a job's drills, hardened to their needs.
@@ -138,7 +142,7 @@ func runs() task {
 // cannot filter its mode. After an interruption, the timer starts the next drill. Drills that load
 // the same key coordinate in the run directory.
 func drills() task {
-	return task{"drill", "drill", "no", "mnt pid", "@system-service @mount", "no",
+	return task{"drill --service", "drill", "no", "mnt pid", "@system-service @mount", "no",
 		runDirectory}
 }
 
@@ -149,13 +153,18 @@ const rootCapabilities = "CAP_SYS_ADMIN CAP_DAC_OVERRIDE"
 const runDirectory = "RuntimeDirectory=zxfer\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n"
 
 func service(j *replicate.Job, p Paths, t task) string {
-	writable, metrics := []string{p.StateDir}, ""
+	writable, after := []string{p.StateDir}, ""
 	switch {
 	case p.Textfile == "":
 	case j.User == "":
 		writable = append(writable, "-"+filepath.Dir(p.Textfile))
 	default:
-		metrics = fmt.Sprintf("ExecStopPost=+%s replicate metrics %s\n", p.Binary, p.flags())
+		after = fmt.Sprintf("ExecStopPost=+%s replicate metrics %s\n", p.Binary, p.flags())
+	}
+	verb := t.verb
+	if t.subject == "replicate" && j.Notify.HasMail() {
+		verb += " --no-mail"
+		after += fmt.Sprintf("ExecStopPost=-+%s replicate notify --due %s %s\n", p.Binary, p.flags(), j.Name)
 	}
 	capabilities, user := rootCapabilities, t.own
 	if j.User != "" {
@@ -174,9 +183,9 @@ func service(j *replicate.Job, p Paths, t task) string {
 			capabilities += " CAP_SETUID CAP_SETGID CAP_KILL"
 		}
 	}
-	network, after := "", "zfs.target"
-	if hasRemote(j) {
-		network, after = "Wants=network-online.target\n", "network-online.target zfs.target"
+	network, order := "", "zfs.target"
+	if hasRemote(j) || j.Notify.HasPing() {
+		network, order = "Wants=network-online.target\n", "network-online.target zfs.target"
 	}
 	return fmt.Sprintf(`%s
 [Unit]
@@ -195,7 +204,7 @@ RestartPreventExitStatus=1 2 3
 TimeoutStartSec=infinity
 TimeoutStopSec=90s
 KillMode=%s
-%s%s`, Marker, t.subject, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, kill, user, t.restrictions(capabilities, writable))
+%s%s`, Marker, t.subject, j.Name, network, order, p.JobFile, p.Binary, verb, p.flags(), j.Name, after, t.restart, kill, user, t.restrictions(capabilities, writable))
 }
 
 // HealService returns a template of a service that heals the pool in its instance name with the
@@ -289,11 +298,11 @@ WantedBy=timers.target
 
 // Cron returns a line of a system crontab, with the user, that runs a job on a host without
 // systemd.
-func Cron(j *replicate.Job, p Paths) (string, error) { return cron(j, p, j.Schedule, "run") }
+func Cron(j *replicate.Job, p Paths) (string, error) { return cron(j, p, j.Schedule, "run --service") }
 
 // DrillCron returns the line that drills a job's copies.
 func DrillCron(j *replicate.Job, p Paths) (string, error) {
-	return cron(j, p, j.DrillSchedule(), "drill")
+	return cron(j, p, j.DrillSchedule(), "drill --service")
 }
 
 func cron(j *replicate.Job, p Paths, schedule, verb string) (string, error) {

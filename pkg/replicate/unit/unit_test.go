@@ -175,7 +175,7 @@ func TestCron(t *testing.T) {
 	f := file()
 	line, err := Cron(&f.Jobs[0], paths())
 	require.NoError(t, err)
-	require.Equal(t, "0 * * * * root /usr/bin/true replicate run --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home", line)
+	require.Equal(t, "0 * * * * root /usr/bin/true replicate run --service --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home", line)
 	line, err = Cron(&f.Jobs[2], paths())
 	require.NoError(t, err)
 	require.Equal(t, "30 6 * * 1,2,3,4,5 backup", line[:len("30 6 * * 1,2,3,4,5 backup")])
@@ -196,11 +196,30 @@ func TestDrillUnits(t *testing.T) {
 	require.Len(t, files, 7)
 	require.Contains(t, files["zxfer-drill-home.timer"], "OnCalendar=weekly\n")
 	service := files["zxfer-drill-home.service"]
-	for _, want := range []string{"ExecStart=/usr/bin/true replicate drill --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
+	for _, want := range []string{"ExecStart=/usr/bin/true replicate drill --service --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n",
 		"Restart=no\n", "RestrictSUIDSGID=no\n", "RestrictNamespaces=mnt pid\n", "SystemCallFilter=@system-service @mount\n"} {
 		require.Contains(t, service, want)
 	}
 	line, err := DrillCron(&f.Jobs[0], paths())
 	require.NoError(t, err)
-	require.Contains(t, line, "root /usr/bin/true replicate drill --config")
+	require.Contains(t, line, "root /usr/bin/true replicate drill --service --config")
+}
+
+// TestMailUnits expects that a unit sends mail outside of its restrictions, and not in the run.
+func TestMailUnits(t *testing.T) {
+	t.Parallel()
+	p := Paths{Binary: "/usr/bin/true", JobFile: "/etc/zxfer/replicate.toml", StateDir: "/var/lib/zxfer"}
+	j := &replicate.Job{Name: "home", Source: "tank/home", Schedule: "hourly", Drill: &replicate.Drill{Schedule: "weekly"}}
+	require.NotContains(t, Service(j, p), "notify")
+	j.Notify = &replicate.Notify{Mail: []string{"root"}}
+	service := Service(j, p)
+	require.Contains(t, service, "ExecStart=/usr/bin/true replicate run --wait --service --no-mail --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n")
+	require.Contains(t, service, "ExecStopPost=-+/usr/bin/true replicate notify --due --config /etc/zxfer/replicate.toml --state-dir /var/lib/zxfer home\n")
+	require.NotContains(t, service, "network-online", "mail is queued")
+	require.NotContains(t, DrillService(j, p), "notify")
+	j.Notify = &replicate.Notify{Ping: "https://hc.example/5bf66975"}
+	service = Service(j, p)
+	require.Contains(t, service, "Wants=network-online.target\n")
+	require.NotContains(t, service, "5bf66975")
+	require.NotContains(t, service, "notify")
 }

@@ -157,6 +157,9 @@ func hostCell(j *fleet.Job, now time.Time) jobCell {
 	if j.Late && j.Lag > 0 {
 		notes = append(notes, "late by "+report.Seconds(j.Lag))
 	}
+	for _, fact := range report.Pauses(j.JobStatus, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
+		notes = append(notes, text(fact))
+	}
 	c.Note = strings.Join(append(notes, report.KeptCopies(fleet.Summarize(j))...), ", ")
 	return c
 }

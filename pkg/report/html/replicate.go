@@ -197,6 +197,9 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
 	}
 	facts = append(facts, report.InProgress(j)...)
+	for _, fact := range report.Pauses(j, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
+		facts = append(facts, text(fact))
+	}
 	if j.Next.IsZero() {
 		facts = append(facts, "no schedule")
 	} else {

@@ -1,0 +1,48 @@
+package notify
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
+)
+
+// maxSecret bounds the size of a secret file in bytes.
+const maxSecret = 4096
+
+// ReadSecret returns the first line of a file that only its owner, root or this account, and its
+// group may read.
+func ReadSecret(name string) (string, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	of, _ := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s is not a regular file", name)
+	case info.Mode().Perm()&0o027 != 0:
+		return "", fault.Failf("chmod g-w,o= "+name, "%s: other users may read it, or its group may change it", name)
+	case of == nil || of.Uid != 0 && int(of.Uid) != os.Geteuid():
+		return "", fault.Failf("chown root "+name, "%s belongs to another user", name)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	if line = strings.TrimSpace(line); line == "" || len(text) > maxSecret {
+		return "", fmt.Errorf("%s: its first line is empty, or it has more than %d bytes", name, maxSecret)
+	}
+	return line, nil
+}

@@ -1,0 +1,170 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/statedir"
+)
+
+// PauseStatus is a pause in effect.
+type PauseStatus struct {
+	Since         time.Time `json:"since"`
+	Until         time.Time `json:"until,omitzero"` // zero = until resume
+	TransfersOnly bool      `json:"transfers_only,omitempty"`
+	Reason        string    `json:"reason,omitempty"`
+	By            string    `json:"by,omitempty"`
+	All           bool      `json:"all,omitempty"` // all jobs are paused
+	// Forgotten means that the pause lasts longer than a week and has no end.
+	Forgotten bool `json:"forgotten,omitempty"`
+}
+
+// Text describes the pause.
+func (p *PauseStatus) Text(stamp func(time.Time) string) string {
+	d := decide.Pause{Since: p.Since, Until: p.Until, TransfersOnly: p.TransfersOnly, Reason: p.Reason, By: p.By}
+	text := d.Text(stamp)
+	if p.Forgotten {
+		text += ", since " + stamp(p.Since)
+	}
+	return text
+}
+
+// ClosedWindow is a target whose bandwidth is 0 now.
+type ClosedWindow struct {
+	To    string    `json:"to"`
+	Until time.Time `json:"until"`
+}
+
+// pauseStatusOf returns the pause in effect, or nil.
+func pauseStatusOf(p *decide.Pause, now time.Time) *PauseStatus {
+	if !p.State(now).Active() {
+		return nil
+	}
+	return &PauseStatus{Since: p.Since, Until: p.Until, TransfersOnly: p.TransfersOnly, Reason: p.Reason, By: p.By, All: p.All, Forgotten: p.Forgotten(now)}
+}
+
+// closedWindows returns the targets with a closed bandwidth window.
+func closedWindows(j *replicate.Job, now time.Time) (all []ClosedWindow) {
+	for i := range j.Targets {
+		w := &j.TransferTo(&j.Targets[i]).Settings
+		if until, any := w.NextChange(now); any && w.ClosedAt(now) {
+			all = append(all, ClosedWindow{To: j.Targets[i].Name, Until: until})
+		}
+	}
+	return all
+}
+
+// event returns the kind of runs, as an event of package decide.
+func (r *Runner) event() decide.PauseEvent {
+	switch {
+	case r.IgnorePause:
+		return decide.IgnoringRun
+	case r.Scheduled:
+		return decide.ScheduledRun
+	}
+	return decide.ManualRun
+}
+
+// checkPause returns the pause of a job if it permits only a part of a run, which is the extent.
+// It refuses a manual run of a paused job.
+func (r *Runner) checkPause(j *replicate.Job) (*decide.Pause, decide.Extent, error) {
+	p, err := statedir.Paused(r.StateDir, j.Name, r.Now())
+	if err != nil {
+		return nil, decide.RunNothing, fmt.Errorf("job %q: %w", j.Name, err)
+	}
+	state := p.State(r.Now())
+	if _, err := state.Next(r.event()); err != nil {
+		return nil, decide.RunNothing, p.Refusal(j.Name, r.resumeCommand(j, p), r.command("run --ignore-pause "+j.Name), stampLocal)
+	}
+	return p, state.Extent(r.event()), nil
+}
+
+// resumeCommand returns the command that ends a pause.
+func (r *Runner) resumeCommand(j *replicate.Job, p *decide.Pause) string {
+	if p.All {
+		return r.command("resume --all")
+	}
+	return r.command("resume " + j.Name)
+}
+
+// skip records a run that did nothing because of a pause.
+func (r *Runner) skip(j *replicate.Job, store *statedir.Store, p *decide.Pause) (*statedir.Run, error) {
+	now := r.Now().UTC().Truncate(time.Second)
+	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Targets: []*statedir.TargetRun{}, Paused: p.Text(stampLocal), Skipped: true}
+	run.Conclude(now, nil, false)
+	if err := store.Append(run); err != nil {
+		return run, fmt.Errorf("job %q: cannot store its record: %w", j.Name, err)
+	}
+	return run, nil
+}
+
+// heldBatch returns the batch of a target to which a pause or a closed bandwidth window permits no
+// transfer, or nil.
+func (w *jobRun) heldBatch(t *side) *batch {
+	why := ""
+	switch {
+	case w.pause != nil:
+		why = w.pause.Text(stampLocal)
+	case !w.IgnorePause && t.transfer.ClosedAt(w.Now()):
+		why = windowText(t, w.Now())
+	default:
+		return nil
+	}
+	return &batch{side: t, result: &job.BatchResult{}, held: why}
+}
+
+// windowText describes a closed bandwidth window.
+func windowText(t *side, now time.Time) string {
+	until, _ := t.transfer.NextChange(now)
+	return "no transfers until " + until.Local().Format("15:04") + " (bandwidth_window)"
+}
+
+// windowClosed is the cause of the end of a transfer when a bandwidth window closes at a time.
+type windowClosed struct{ at time.Time }
+
+func (*windowClosed) Error() string { return "the bandwidth window closes" }
+
+// untilClosed returns a context that ends when a bandwidth window of the target closes.
+func (w *jobRun) untilClosed(ctx context.Context, t *side) (context.Context, context.CancelFunc) {
+	closes, any := t.transfer.NextChange(w.Now())
+	if !any || !t.transfer.ClosedAt(closes) || w.IgnorePause {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(closes.Sub(w.Now()), func() { cancel(&windowClosed{closes}) })
+	return ctx, func() { timer.Stop(); cancel(nil) }
+}
+
+// hold marks what a closing bandwidth window interrupted as held: the next run resumes it.
+func (b *batch) hold(ctx context.Context) {
+	var closed *windowClosed
+	if !errors.As(context.Cause(ctx), &closed) {
+		return
+	}
+	interrupted := func(err error) bool {
+		return err != nil && (fault.ClassOf(err) == fault.Interrupted || errors.Is(err, context.Canceled))
+	}
+	if interrupted(b.err) {
+		b.held, b.err = windowText(b.side, closed.at), nil
+		return
+	}
+	for _, d := range b.result.Datasets {
+		if interrupted(d.Err) {
+			b.stopped = windowText(b.side, closed.at)
+		}
+	}
+}
+
+// isHeld reports whether the batch did not complete a dataset because of a pause or a window.
+func (b *batch) isHeld(err error) bool {
+	return b.held != "" || b.stopped != "" && err != nil && outcome.Of(err) == outcome.Interrupted
+}
+
+func stampLocal(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }
