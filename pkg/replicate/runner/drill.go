@@ -80,7 +80,12 @@ func (d *drillRun) drillTargets(ctx context.Context) error {
 		d.note("drilling copies without comparing them to the source: %v", err)
 	}
 	var errs []error
+	d.findDisks(ctx)
 	for _, t := range d.jobRun.targets {
+		if d.withoutDisk(t) != nil {
+			d.note("%s", d.disk(t).skipped())
+			continue
+		}
 		if err := d.drillTarget(ctx, t); err != nil {
 			errs = append(errs, fmt.Errorf("target %s: %w", t.name, err))
 		}

@@ -23,13 +23,16 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 	}
 	defer unlock()
 	if err = w.hooksBefore(ctx); err == nil {
+		w.attachDisks(ctx)
 		err = w.execute(ctx)
+		w.scrubDisks(ctx)
 	}
 	if err == nil && ctx.Err() == nil {
 		w.checkDamage(ctx)
 	} else {
 		w.keepDamage(err)
 	}
+	w.detachDisks(ctx)
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.state.LastRun = w.run.WithoutDatasets()
 	switch {
@@ -62,7 +65,9 @@ func (w *jobRun) execute(ctx context.Context) error {
 	after := &replicate.RunState{Survey: v}
 	for i, b := range w.send(ctx, v) {
 		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
-		b.updateState(v, missed)
+		if !b.absent {
+			b.updateState(v, missed)
+		}
 		after.Targets = append(after.Targets, b.targetState())
 	}
 	d := w.decide(ctx, after)

@@ -56,6 +56,8 @@ type jobRun struct {
 	expected map[string]map[string]string
 	// freezeErr joins the errors of snapshots that were taken without the required freeze.
 	freezeErr error
+	// disks are the disks of targets, by target name.
+	disks map[string]*diskRun
 	// shared guards state and run while several targets are served.
 	shared sync.Mutex
 	state  *statedir.State
