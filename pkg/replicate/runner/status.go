@@ -100,6 +100,8 @@ type JobStatus struct {
 	Orphans []OrphanStatus `json:"gone,omitempty"`
 	// Pools are the pools of the source and the targets.
 	Pools []*PoolStatus `json:"pools,omitempty"`
+	// Disks are the disks of targets that come and go.
+	Disks []*DiskStatus `json:"disks,omitempty"`
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -259,7 +261,9 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 		d.Success = a.Success
 		d.Outcome, d.Error, d.Hint = outcomeOf(a, last)
 		d.State = stateOf(d.Outcome)
-		if from := due.judge(d, a); d.Lag > js.Lag {
+		if t := j.DiskTarget(d.To); t != nil {
+			judgeDisk(d, a, t, st.Disks[d.To], w.now)
+		} else if from := due.judge(d, a); d.Lag > js.Lag {
 			js.Lag = d.Lag
 			js.LagWarning, js.LagCritical = due.levels(from)
 		}
@@ -285,6 +289,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
 	js.addDrills(drillStatusOf(j, st, w.now))
+	js.addDisks(disksOf(j, st, w.now))
 	js.Normalize()
 	return js
 }
