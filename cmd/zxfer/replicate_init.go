@@ -252,6 +252,10 @@ to = %q
 # Key file on the copy's host, loaded only during the drill.
 #key_file = "/etc/zxfer/copy.key"
 
+# For a pool on this host that comes and goes, such as a USB disk: the GUID of each
+# disk, by zpool get guid. The run imports, scrubs and exports the pool.
+#disk = { pools = { blue = "GUID" }, import = true, export = true, scrub = "30d", late = "14d" }
+
 # Snapshots to keep on this target. Without this table, zxfer keeps all.
 [job.target.retention]
 last = 10
