@@ -397,7 +397,7 @@ var OpImportPool = Op[zfs.PoolImport, None]{name: "import-pool", full: changes((
 
 // OpExportPool exports a pool that OpImportPool has imported, by its GUID. It ignores a pool that is
 // not imported, and refuses pools that others imported.
-var OpExportPool = Op[uint64, None]{name: "export-pool", full: changes((*Local).ExportPool), ability: toUseDisks}
+var OpExportPool = Op[zfs.PoolExport, None]{name: "export-pool", full: changes((*Local).ExportPool), ability: toUseDisks}
 
 // OpSync writes out the open transaction group of the dataset's pool. Before that, properties such as
 // "written" lack the last seconds.

@@ -62,6 +62,11 @@ type PoolImport struct {
 	Directories []string `json:"directories"` // with the devices
 }
 
+// PoolExport exports a pool that PoolImport has imported.
+type PoolExport struct {
+	GUID uint64 `json:"guid,string"`
+}
+
 // PoolRoot returns the alternate root of a pool that zxfer imports. run is the host's runtime
 // directory.
 func PoolRoot(run string, guid uint64) string {

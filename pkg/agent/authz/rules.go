@@ -61,8 +61,8 @@ func rules() map[string]anyRule {
 		of(hosts.OpRunInDrillClone, never[zfs.DrillCommand]("a restricted key cannot run commands")),
 		of(hosts.OpRollback, never[zfs.Rollback]("a restricted key cannot roll back the original: its newest data may exist nowhere else")),
 		of(hosts.OpImportPool, never[zfs.PoolImport]("a restricted key cannot import pools, because that reads the disks of the whole host")),
-		of(hosts.OpExportPool, never[uint64]("a restricted key cannot export pools, which other datasets may be in")),
-		of(hosts.OpFindPools, reads(denyHostFacts[zfs.PoolQuery])),
+		of(hosts.OpExportPool, never[zfs.PoolExport]("a restricted key cannot export pools, which have other datasets")),
+		of(hosts.OpFindPools, never[zfs.PoolQuery]("a restricted key cannot list pools")),
 		of(hosts.OpInheritKeyAsserted, never[zfs.AssertedKey]("a restricted key cannot assert keys other than passphrases")),
 
 		// The zero rule refuses these like unknown operations.

@@ -428,7 +428,7 @@ func (d *diskRun) export(ctx context.Context) error {
 	}
 	l := retry.Loop{
 		Try: func(ctx context.Context, _ int) error {
-			return hosts.Run(ctx, d.host, hosts.OpExportPool, d.state.GUID)
+			return hosts.Run(ctx, d.host, hosts.OpExportPool, zfs.PoolExport{GUID: d.state.GUID})
 		},
 		Retryable: func(err, _ error) bool { return errors.Is(err, &zfs.Error{Kind: zfs.Busy}) },
 		Pause:     func(_ error, n int) (time.Duration, bool) { return retry.Backoff(n), n <= exportRetries },

@@ -121,12 +121,12 @@ func (c *CLI) ImportPool(ctx context.Context, i zfs.PoolImport) error {
 
 // ExportPool exports a pool that ImportPool has imported. It refuses other pools, and those with a
 // mounted dataset, because zpool export would unmount it. It never forces an export.
-func (c *CLI) ExportPool(ctx context.Context, guid uint64) error {
+func (c *CLI) ExportPool(ctx context.Context, e zfs.PoolExport) error {
 	found, err := c.FindPools(ctx, zfs.PoolQuery{})
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(found.Imported, func(p zfs.ImportedPool) bool { return p.GUID == guid })
+	i := slices.IndexFunc(found.Imported, func(p zfs.ImportedPool) bool { return p.GUID == e.GUID })
 	if i < 0 {
 		return nil
 	}

@@ -23,7 +23,7 @@ type Pools interface {
 	// ImportPool imports a pool.
 	ImportPool(ctx context.Context, i zfs.PoolImport) error
 	// ExportPool exports a pool that ImportPool has imported, and no other.
-	ExportPool(ctx context.Context, guid uint64) error
+	ExportPool(ctx context.Context, e zfs.PoolExport) error
 }
 
 var _ Pools = (*CLI)(nil)

@@ -101,9 +101,9 @@ func (h *Host) ImportPool(ctx context.Context, i zfs.PoolImport) error {
 }
 
 // ExportPool exports the pool of a disk.
-func (h *Host) ExportPool(ctx context.Context, guid uint64) error {
+func (h *Host) ExportPool(ctx context.Context, e zfs.PoolExport) error {
 	return h.do(ctx, zfs.OpExport, nil, func() error {
-		d := h.disks[guid]
+		d := h.disks[e.GUID]
 		switch {
 		case d == nil || d.health == "":
 			return nil
