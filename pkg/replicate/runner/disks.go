@@ -71,7 +71,7 @@ func (w *jobRun) findDisks(ctx context.Context) {
 			continue
 		}
 		d := &diskRun{jobRun: w, side: t, state: w.state.Disk(t.target, w.run.Started)}
-		w.disks[t.name] = d
+		w.disks[t.name], t.watch = d, d.watch
 		d.observe(ctx)
 	}
 }
@@ -91,7 +91,11 @@ func (d *diskRun) find(ctx context.Context) (zfs.FoundPools, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	defer d.activity("searching for %s", d.state)()
-	return hosts.Call(ctx, d.host, hosts.OpFindPools, zfs.PoolQuery{Directories: d.target.Disk.DirectoriesOrDefault()})
+	q := zfs.PoolQuery{Directories: d.target.Disk.DirectoriesOrDefault()}
+	if d.job.User != "" && !d.target.Disk.Import { // zpool import requires root
+		q.Directories = nil
+	}
+	return hosts.Call(ctx, d.host, hosts.OpFindPools, q)
 }
 
 // see applies what the host's pools mean for the disk.
@@ -265,9 +269,6 @@ func (d *diskRun) use(ctx context.Context) {
 
 // watch returns a context that ends when the pool is suspended, with the error as its cause.
 func (d *diskRun) watch(ctx context.Context) (context.Context, func()) {
-	if d == nil {
-		return ctx, func() {}
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -279,7 +280,7 @@ func (d *diskRun) watch(ctx context.Context) (context.Context, func()) {
 			}
 		}
 	}()
-	return ctx, func() { cancel(nil); <-done }
+	return ctx, func() { cancel(nil); <-done } // after a suspension, the cause remains
 }
 
 // suspended reports whether the pool is suspended, or another pool has its name.

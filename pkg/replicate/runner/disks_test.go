@@ -421,3 +421,65 @@ func TestDiskStatus(t *testing.T) {
 	require.Equal(t, []string{"offsite-red"}, j.Problems[0].To)
 	require.Len(t, j.Problems, 1)
 }
+
+// TestDiskHolds expects that holds skips disks that are away, and pools that have their name.
+func TestDiskHolds(t *testing.T) {
+	t.Parallel()
+	r := newDisks(t, nil)
+	r.Attach(blueGUID, true)
+	_, err := r.try(t)
+	require.NoError(t, err)
+	r.AddDisk("offsite", 7)
+	r.Attach(7, true)
+	f := &replicate.File{Jobs: []replicate.Job{*r.job}}
+	for _, imported := range []uint64{0, 7} {
+		if imported != 0 {
+			require.NoError(t, r.Import(imported))
+		}
+		held, err := r.runner(t).Holds(t.Context(), f, true)
+		require.NoError(t, err)
+		for _, h := range held {
+			require.True(t, below(h.Snapshot, "src"), h.Snapshot)
+			require.False(t, h.Stale, "the disk needs it")
+		}
+		require.NotEmpty(t, held)
+	}
+}
+
+// TestDiskVanishesWithHolds suspends the pool while its holds are placed. The run ends, although ZFS does
+// not answer.
+func TestDiskVanishesWithHolds(t *testing.T) {
+	t.Parallel()
+	r := newDisks(t, nil)
+	r.Attach(blueGUID, true)
+	r.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		if op == zfs.OpHold && below(names[0], "offsite") {
+			r.Attach(blueGUID, false)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return do()
+	}
+	run, err := r.try(t)
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+	require.Equal(t, "suspended", run.Targets[0].Disk)
+}
+
+// TestDiskLocked expects that a job with a schedule skips a disk that another job uses.
+func TestDiskLocked(t *testing.T) {
+	t.Parallel()
+	r := newDisks(t, func(text string) string {
+		return strings.Replace(text, "source =", "schedule = \"hourly\"\nsource =", 1)
+	})
+	r.Attach(blueGUID, true)
+	unlock, err := statedir.LockDisk(t.Context(), r.dir, blueGUID, false)
+	require.NoError(t, err)
+	run, err := r.try(t)
+	require.NoError(t, err)
+	require.Equal(t, "waiting", run.Targets[0].Disk)
+	require.Equal(t, "another job uses the disk", r.disks(t)["blue"].Reason)
+	unlock()
+	run, err = r.try(t)
+	require.NoError(t, err)
+	require.Equal(t, "removable", run.Targets[0].Disk)
+}

@@ -45,7 +45,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 		req.Copies, req.Gate = copies[t.name], g.of(t.name)
 		rep := &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
 		wg.Go(func() {
-			watched, stop := w.disk(t).watch(ctx)
+			watched, stop := t.watched(ctx)
 			defer stop()
 			all[i] = runBatch(watched, w.hosts, t, req, rep)
 			all[i].err = w.disk(t).lost(watched, all[i].firstError(), all[i].err)
