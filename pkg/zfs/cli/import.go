@@ -114,7 +114,7 @@ func (c *CLI) ImportPool(ctx context.Context, i zfs.PoolImport) error {
 	_, err = c.output(ctx, f, c.zpool, i.Args(c.RunDirectory()))
 	var failed *zfs.Error
 	if errors.As(err, &failed) && zfs.UsedByOtherHost(failed.Detail) {
-		return fault.Refusef("export it on the other host: zpool export POOL", "%w", err)
+		return fault.Refusef("export it on the other host: zpool export POOL", "another host may use the pool: %w", err)
 	}
 	return err
 }
