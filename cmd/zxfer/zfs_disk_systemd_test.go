@@ -25,13 +25,11 @@ func TestZFSDiskUnits(t *testing.T) {
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "x", 1<<20)
-	image := filepath.Join(labDir, "disk", "zxunit")
-	run(t, "truncate", "-s", fmt.Sprint(diskSize), image)
-	t.Cleanup(func() { _ = os.Remove(image) })
-	run(t, "zpool", "create", "-O", "mountpoint=none", diskPool, image)
-	guid := strings.TrimSpace(run(t, "zpool", "get", "-Hp", "-o", "value", "guid", diskPool))
-	run(t, "zpool", "export", diskPool)
-	t.Cleanup(func() { _ = exec.Command("zpool", "export", "-f", diskPool).Run() })
+	d := newLabDisk(t, "zxunit", diskSize)
+	guid := d.createExported(diskPool)
+	d.detach()
+	image := filepath.Join(labDir, "disk", d.name) // udev gives links to loop devices
+	run(t, "losetup", "-d", d.loop)
 
 	const binary, config, stateDir = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer"
 	require.NoError(t, installSelf(binary))
@@ -53,7 +51,7 @@ func TestZFSDiskUnits(t *testing.T) {
 		loop := strings.TrimSpace(run(t, "losetup", "--show", "-f", image))
 		detach := func() { _ = exec.Command("losetup", "-d", loop).Run() }
 		t.Cleanup(detach)
-		require.Eventually(t, func() bool { return len(runs()) >= n && m.show(t, unit, "ActiveState") == "inactive" }, testenv.Timeout(), 500*time.Millisecond,
+		require.Eventually(t, func() bool { return len(runs()) >= n && m.show(t, unit, "ActiveState") != "activating" }, testenv.Timeout(), 500*time.Millisecond,
 			"the disk did not start the job: %s\n%s", m.journal(unit), m.journal("systemd-udevd"))
 		last := runs()[len(runs())-1]
 		require.Equal(t, "removable", target(t, last, "offsite-blue").Disk, "%+v\n%s", target(t, last, "offsite-blue"), m.journal(unit))

@@ -312,3 +312,33 @@ func TestZFSDiskKilled(t *testing.T) {
 	require.True(t, importedPool(diskPool), "zxfer does not export the administrator's pool")
 	require.Equal(t, "present", target(t, r.lastRun(t, "j"), "offsite-blue").Disk)
 }
+
+// TestZFSDiskOtherHost attaches a disk that another host used and did not export. ZFS refuses the import,
+// and zxfer does not force it.
+func TestZFSDiskOtherHost(t *testing.T) {
+	lab(t)
+	const param = "/sys/module/spl/parameters/spl_hostid"
+	setHost := func(id string) { require.NoError(t, os.WriteFile(param, []byte(id), 0o644)) }
+	before, err := os.ReadFile(param)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.WriteFile(param, before, 0o644) })
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	d := newLabDisk(t, "zxhost", diskSize)
+	guid := d.createExported(diskPool)
+	r := newReplication(t, diskJob(src, fmt.Sprintf("blue = %q", guid), ""))
+	setHost("33")
+	run(t, "zpool", "import", "-N", "-d", "/dev/mapper", diskPool)
+	run(t, "zpool", "sync", diskPool)
+	d.setTable(d.dropWritesTable()) // as if that host lost power
+	run(t, "zpool", "export", diskPool)
+	d.setTable(d.healthyTable())
+	setHost("44")
+	before1 := fileSum(t, d.loop)
+	o := r.runAt(t, time.Now(), "run", "j")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "another host may use the pool")
+	require.Contains(t, o.stderr, "hint: export it on the other host: zpool export POOL")
+	require.False(t, importedPool(diskPool))
+	require.Equal(t, before1, fileSum(t, d.loop), "nothing was written to it")
+}

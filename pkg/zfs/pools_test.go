@@ -81,3 +81,20 @@ func TestScrubbed(t *testing.T) {
 		require.True(t, want.Equal(s.Scrubbed(at)), "%s: %s", text, s.Scrubbed(at))
 	}
 }
+
+// FuzzAttached expects any text of disks to give pools without a panic, and never more than the limit.
+func FuzzAttached(f *testing.F) {
+	f.Add("  pool: offsite\n    id: 1165229305671715956\n state: ONLINE\naction: x\nconfig:\n\n\toffsite  ONLINE\n")
+	f.Add("    id: 7\n  pool: \x1b[31m\n pool: a\n    id: 18446744073709551616\n state: \n")
+	f.Fuzz(func(t *testing.T, text string) {
+		all := ParseAttached(text)
+		require.LessOrEqual(t, len(all), MaxPools)
+		for _, p := range all {
+			require.NotContains(t, p.Name+p.State, "\n")
+		}
+		s := Scan{Text: text}
+		_ = s.Scrubbed(nil)
+		imported, err := ParseImported(text, "/run/zxfer")
+		require.True(t, err != nil || len(imported) <= MaxPools)
+	})
+}

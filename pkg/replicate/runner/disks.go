@@ -172,6 +172,9 @@ func (w *jobRun) imported(pool string) *diskRun {
 // lock keeps other jobs from using, and above all from exporting, the disk. A job with a schedule does
 // not wait for another one: its next run uses the disk.
 func (d *diskRun) lock(ctx context.Context) (err error) {
+	if d.state.State == decide.DiskPresent { // no job exports it
+		return nil
+	}
 	for _, o := range d.disks { // two targets on one disk
 		if o.state.GUID == d.state.GUID && o.unlock != nil {
 			return nil

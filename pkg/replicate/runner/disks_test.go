@@ -483,3 +483,31 @@ func TestDiskLocked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "removable", run.Targets[0].Disk)
 }
+
+// TestDiskScrubFindsErrors expects a run to report the errors that its scrub found.
+func TestDiskScrubFindsErrors(t *testing.T) {
+	t.Parallel()
+	r := newDisks(t, func(text string) string { return text + "scrub = \"30d\"\n" })
+	r.Attach(blueGUID, true)
+	_, err := r.try(t)
+	require.NoError(t, err)
+	r.now += 31 * 24 * 3600
+	found := zfs.DamagedObject{Dataset: "offsite/copy", Object: "0x2", Shown: "offsite/copy:<0x2>"}
+	r.Around = func(_ context.Context, op string, _ []string, do func() error) error {
+		if err := do(); op == zfs.OpScrub {
+			r.Damaged.Objects = []zfs.DamagedObject{found}
+			return err
+		} else {
+			return err
+		}
+	}
+	run, err := r.try(t)
+	require.NoError(t, err)
+	require.Len(t, run.Damaged, 1)
+	require.Equal(t, "offsite-blue", run.Damaged[0].Target)
+	require.Equal(t, "removable", run.Targets[0].Disk)
+	r.Attach(blueGUID, false)
+	run, err = r.try(t)
+	require.NoError(t, err)
+	require.Len(t, run.Damaged, 1, "status shows them while the disk is away")
+}

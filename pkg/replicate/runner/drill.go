@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -82,8 +83,8 @@ func (d *drillRun) drillTargets(ctx context.Context) error {
 	var errs []error
 	d.findDisks(ctx)
 	for _, t := range d.jobRun.targets {
-		if d.withoutDisk(t) != nil {
-			d.note("%s", d.disk(t).skipped())
+		if disk := d.disk(t); disk != nil && disk.state.State != decide.DiskPresent { // a run may export it at any time
+			d.note("%s", disk.skipped())
 			continue
 		}
 		if err := d.drillTarget(ctx, t); err != nil {

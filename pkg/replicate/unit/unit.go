@@ -35,7 +35,7 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 			out[DrillName(j.Name)+".service"], out[DrillName(j.Name)+".timer"] = DrillService(j, p), DrillTimer(j)
 		}
 		for k := range j.Targets {
-			if t := &j.Targets[k]; t.Disk != nil {
+			if t := &j.Targets[k]; t.Disk != nil && t.Disk.Import {
 				out[DiskName(j.Name, t.Name)+".service"] = DiskService(j, t, p)
 			}
 		}
