@@ -342,3 +342,26 @@ func TestZFSDiskOtherHost(t *testing.T) {
 	require.False(t, importedPool(diskPool))
 	require.Equal(t, before1, fileSum(t, d.loop), "nothing was written to it")
 }
+
+// TestZFSDiskIncomplete attaches one of two disks of a mirror. zxfer waits for the other one, and then
+// refuses the pool: it would be degraded, and need a resilver.
+func TestZFSDiskIncomplete(t *testing.T) {
+	lab(t)
+	src, _ := dataset(t)
+	zfsCmd(t, "create", src)
+	a, b := newLabDisk(t, "zxmirrora", diskSize), newLabDisk(t, "zxmirrorb", diskSize)
+	run(t, "zpool", "create", "-O", "mountpoint=none", diskPool, "mirror", a.path(), b.path())
+	guid := strings.TrimSpace(run(t, "zpool", "get", "-Hp", "-o", "value", "guid", diskPool))
+	run(t, "zpool", "export", diskPool)
+	t.Cleanup(func() { _ = exec.Command("zpool", "export", "-f", diskPool).Run() })
+	b.detach()
+	r := newReplication(t, diskJob(src, fmt.Sprintf("blue = %q", guid), ""))
+	o := r.runAt(t, time.Now(), "run", "j")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "is DEGRADED: zxfer imports only a complete pool")
+	require.False(t, importedPool(diskPool))
+	p := r.startAt(t, time.Now().Add(time.Hour), "run", "j")
+	b.attach() // while the run waits, or before
+	require.Equal(t, 0, p.wait(t).code, p.stderr.String())
+	require.Equal(t, "removable", target(t, r.lastRun(t, "j"), "offsite-blue").Disk)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -43,7 +44,9 @@ type diskRun struct {
 	state  *replicate.DiskState
 	err    error  // why the run cannot use the disk, nil if it can or if the disk is away
 	unlock func() // lets other jobs use the disk; nil = not locked
-	found  zfs.FoundPools
+	// found is the result of the last search. unknown reports that it failed.
+	found   zfs.FoundPools
+	unknown bool
 }
 
 // skipped says why a command does not use the disk.
@@ -66,22 +69,30 @@ func (w *jobRun) absent(t *side) bool {
 // findDisks observes the disks of all targets. It changes only the state.
 func (w *jobRun) findDisks(ctx context.Context) {
 	w.disks = map[string]*diskRun{}
+	searched := map[string]*diskRun{} // by directories: a search reads all devices
 	for _, t := range w.targets {
 		if t.target.Disk == nil {
 			continue
 		}
 		d := &diskRun{jobRun: w, side: t, state: w.state.Disk(t.target, w.run.Started)}
 		w.disks[t.name], t.watch = d, d.watch
-		d.observe(ctx)
+		key := strings.Join(t.target.Disk.DirectoriesOrDefault(), "\x00")
+		if before := searched[key]; before != nil {
+			d.see(&before.found)
+			continue
+		}
+		if d.observe(ctx); !d.unknown {
+			searched[key] = d
+		}
 	}
 }
 
 // observe searches for the disk.
 func (d *diskRun) observe(ctx context.Context) {
 	found, err := d.find(ctx)
-	if err != nil {
+	if d.unknown = err != nil; d.unknown {
+		_ = d.state.Next(decide.SeenAbsent, d.run.Started) // observations are never refused
 		d.fail(fmt.Errorf("cannot search for pools: %w", err))
-		d.state.State = decide.DiskAway
 		return
 	}
 	d.see(&found)
@@ -258,7 +269,7 @@ func (d *diskRun) use(ctx context.Context) {
 	root := d.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
 	found, err := d.properties(ctx, []string{root}, "guid")
 	if err != nil {
-		d.fail(err)
+		d.fail(d.lost(ctx, err, err))
 		return
 	}
 	guid, _ := strconv.ParseUint(found[root]["guid"].Value, 10, 64) // 0 = no such dataset
@@ -286,7 +297,7 @@ func (d *diskRun) watch(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil); <-done } // after a suspension, the cause remains
 }
 
-// suspended reports whether the pool is suspended, or another pool has its name.
+// suspended reports whether the pool is suspended.
 func (d *diskRun) suspended(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
@@ -303,6 +314,8 @@ func (d *diskRun) lost(ctx context.Context, part, whole error) error {
 		return whole
 	}
 	err := fault.Interrupt(d.clearHint(), fmt.Errorf("pool %s: %w", d.state.Pool, errSuspended))
+	d.shared.Lock() // another target's batch may save the state
+	defer d.shared.Unlock()
 	_ = d.state.Next(decide.SeenSuspended, d.run.Started) // observations are never refused
 	d.fail(err)
 	return d.err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +70,11 @@ func (r *replica) disks(t *testing.T) map[string]*replicate.DiskState {
 	st, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
 	return map[string]*replicate.DiskState{"blue": st.Disks["offsite-blue"], "red": st.Disks["offsite-red"]}
+}
+
+// scan sets the scan of all pools.
+func (r *replica) scan(s zfs.Scan) {
+	r.Edit(func(map[string]*zfs.Dataset) { r.Damaged.Scan = s })
 }
 
 // TestDisksRotate rotates two disks. Each gets increments, and the source keeps the common snapshot of
@@ -240,14 +246,14 @@ func TestDiskVanishes(t *testing.T) {
 	r := newDisks(t, nil)
 	r.Write("src/a", []byte("x"))
 	r.Attach(blueGUID, true)
-	vanished := false
+	var vanished atomic.Bool
 	r.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-		if vanished && op != zfs.OpPool && slices.ContainsFunc(names, func(n string) bool { return below(n, "offsite") }) {
+		if vanished.Load() && op != zfs.OpPool && slices.ContainsFunc(names, func(n string) bool { return below(n, "offsite") }) {
 			return &zfs.Error{Kind: zfs.PoolFault, Op: op, Detail: "cannot open 'offsite': pool I/O is currently suspended"}
 		}
-		if op == zfs.OpReceive && !vanished && slices.Contains(names, "offsite/copy/a") {
+		if op == zfs.OpReceive && !vanished.Load() && slices.Contains(names, "offsite/copy/a") {
 			r.Attach(blueGUID, false)
-			vanished = true
+			vanished.Store(true)
 			<-ctx.Done() // zfs receive blocks
 			return context.Cause(ctx)
 		}
@@ -263,7 +269,7 @@ func TestDiskVanishes(t *testing.T) {
 	_, err = r.try(t)
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.ErrorContains(t, err, "suspended")
-	vanished = false
+	vanished.Store(false)
 	r.Attach(blueGUID, true) // and zpool clear
 	r.Around = nil
 	run, err = r.try(t)
@@ -495,7 +501,7 @@ func TestDiskScrubFindsErrors(t *testing.T) {
 	found := zfs.DamagedObject{Dataset: "offsite/copy", Object: "0x2", Shown: "offsite/copy:<0x2>"}
 	r.Around = func(_ context.Context, op string, _ []string, do func() error) error {
 		if err := do(); op == zfs.OpScrub {
-			r.Damaged.Objects = []zfs.DamagedObject{found}
+			r.Edit(func(map[string]*zfs.Dataset) { r.Damaged.Objects = []zfs.DamagedObject{found} })
 			return err
 		} else {
 			return err
@@ -510,4 +516,47 @@ func TestDiskScrubFindsErrors(t *testing.T) {
 	run, err = r.try(t)
 	require.NoError(t, err)
 	require.Len(t, run.Damaged, 1, "status shows them while the disk is away")
+}
+
+// TestDiskVanishesLater detaches the disk while its pool is scrubbed and exported. The run ends as
+// interrupted, and the next one continues.
+func TestDiskVanishesLater(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{zfs.OpScrub, zfs.OpExport} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			r := newDisks(t, func(text string) string { return text + "scrub = \"30d\"\n" })
+			r.Attach(blueGUID, true)
+			r.Around = func(_ context.Context, op string, _ []string, do func() error) error {
+				if op == at {
+					r.Attach(blueGUID, false)
+				}
+				err := do()
+				if op == zfs.OpScrub && at == op {
+					r.scan(zfs.Scan{Running: true, Text: "scrub in progress since Thu Nov 26 09:37:33 2026"})
+				}
+				return err
+			}
+			run, err := r.try(t)
+			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+			require.Equal(t, "suspended", run.Targets[0].Disk)
+			require.Contains(t, run.Targets[0].Hint, "zpool clear offsite")
+			require.Positive(t, run.Targets[0].Sent, "the data arrived")
+
+			r.Around = func(_ context.Context, op string, _ []string, do func() error) error {
+				if op == zfs.OpScrub {
+					t.Error("the interrupted scrub must continue, not start again")
+				}
+				if op == zfs.OpStatus && at == zfs.OpScrub { // it ends
+					defer r.scan(zfs.Scan{Text: "scrub repaired 0B in 00:00:01 with 0 errors on " + time.Unix(r.now, 0).Format(time.ANSIC)})
+				}
+				return do()
+			}
+			r.Attach(blueGUID, true)
+			run, err = r.try(t)
+			require.NoError(t, err)
+			require.Equal(t, "removable", run.Targets[0].Disk)
+			require.False(t, r.disks(t)["blue"].Scrubbed.IsZero())
+		})
+	}
 }

@@ -82,9 +82,15 @@ type TargetRun struct {
 	RefusedDisk bool `json:"refused_disk,omitempty"`
 }
 
-// FailDisk records an error of the target's disk, next to the results of the transfer.
+// FailDisk adds an error of the target's disk to the results of the transfer.
 func (t *TargetRun) FailDisk(err error) {
-	t.Outcome, t.Error, t.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+	t.Outcome = outcome.Worst(t.Outcome, outcome.Of(err))
+	if t.Error != "" {
+		t.Error += "\n"
+	}
+	if t.Error += err.Error(); t.Hint == "" {
+		t.Hint = fault.HintOf(err)
+	}
 }
 
 // WithoutDatasets returns a copy without datasets.
