@@ -25,17 +25,12 @@ const (
 	// assembleTimeout is how long a run waits for the other devices of a pool. They appear one
 	// after another.
 	assembleTimeout = 30 * time.Second
-	// watchInterval is how often a run checks whether a pool is suspended. A check reads two files.
-	watchInterval = time.Second
 	// exportTimeout limits the export, which continues after an interruption.
 	exportTimeout = 2 * time.Minute
 	// exportRetries is how often an export is repeated while the pool is busy. udev opens volumes for
 	// a moment.
 	exportRetries = 4
 )
-
-// errSuspended is the error of a pool that lost its devices. Commands on the pool block, or fail.
-var errSuspended = errors.New("it is suspended, because its disk is gone")
 
 // diskRun is the disk of a target during a run.
 type diskRun struct {
@@ -281,123 +276,6 @@ func (d *diskRun) use(ctx context.Context) {
 	d.state.Seen = d.run.Started
 }
 
-// watch returns a context that ends when the pool is suspended, with the error as its cause.
-func (d *diskRun) watch(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for retry.Sleep(ctx, watchInterval) {
-			if d.suspended(ctx) {
-				cancel(errSuspended)
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil); <-done } // after a suspension, the cause remains
-}
-
-// suspended reports whether the pool is suspended.
-func (d *diskRun) suspended(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
-	defer cancel()
-	f, err := hosts.Call(ctx, d.host, hosts.OpFindPools, zfs.PoolQuery{Pool: d.state.Pool})
-	return err == nil && slices.ContainsFunc(f.Imported, func(p zfs.ImportedPool) bool {
-		return p.GUID == d.state.GUID && p.Health == zfs.PoolSuspended
-	})
-}
-
-// lost records that the pool was suspended during the run, if any part failed and it was. It returns the
-// error of the target, which is whole otherwise.
-func (d *diskRun) lost(ctx context.Context, part, whole error) error {
-	if d == nil || part == nil || !errors.Is(context.Cause(ctx), errSuspended) && !d.suspended(context.WithoutCancel(ctx)) {
-		return whole
-	}
-	err := fault.Interrupt(d.clearHint(), fmt.Errorf("pool %s: %w", d.state.Pool, errSuspended))
-	d.shared.Lock() // another target's batch may save the state
-	defer d.shared.Unlock()
-	_ = d.state.Next(decide.SeenSuspended, d.run.Started) // observations are never refused
-	d.fail(err)
-	return d.err
-}
-
-// scrubDisks scrubs the pools whose scrub is due, and waits for the end. An interrupted scrub continues
-// after the next import.
-func (w *jobRun) scrubDisks(ctx context.Context) {
-	for i, t := range w.targets {
-		d := w.disk(t)
-		if d == nil || !d.state.State.Usable() || d.err != nil || ctx.Err() != nil {
-			continue
-		}
-		if err := d.scrub(ctx); err != nil {
-			err = fmt.Errorf("scrub of pool %s: %w", d.state.Pool, err)
-			w.failTarget(i, d.lost(ctx, err, err))
-		}
-	}
-}
-
-func (d *diskRun) scrub(ctx context.Context) error {
-	if d.target.Disk.Scrub == 0 {
-		return nil
-	}
-	ctx, stop := d.watch(ctx)
-	defer stop()
-	damage, err := d.scan(ctx)
-	if err != nil || !d.state.ScrubDue(d.target.Disk.Scrub, d.Now()) && !damage.Scan.Running {
-		return err
-	}
-	if err := d.state.Next(decide.DiskScrub, d.run.Started); err != nil {
-		return err
-	}
-	if err := d.store.Save(d.jobRun.state); err != nil {
-		return err
-	}
-	if !damage.Scan.Running {
-		if err := hosts.Run(ctx, d.host, hosts.OpScrub, d.at.Name); err != nil {
-			return err
-		}
-	}
-	defer d.activity("scrubbing pool %s", d.state.Pool)()
-	for logged, began := 0.0, d.Now(); ; {
-		if damage, err = d.scan(ctx); err != nil {
-			return err
-		}
-		switch {
-		case damage.Scan.Paused:
-			return fault.Failf(zfs.CommandLine([]string{"zpool", "scrub", d.state.Pool}), "it is paused")
-		case !damage.Scan.Running && damage.Scan.Scrubbed(time.Local).IsZero():
-			return fmt.Errorf("it did not finish: %q", damage.Scan.Text)
-		case !damage.Scan.Running:
-			d.state.Scrubbed = began
-			d.Log(fmt.Sprintf("%s: scrubbed pool %s in %s: %s", d.job.Name, d.state.Pool, d.Now().Sub(began).Round(time.Second), damage.Scan.Text))
-			d.askAgain()
-			return d.state.Next(decide.DiskScrubbed, d.run.Started)
-		case damage.Scan.Percent >= logged+10:
-			logged = damage.Scan.Percent
-			d.Log(fmt.Sprintf("%s: scrubbing pool %s: %.0f%% done", d.job.Name, d.state.Pool, logged))
-		}
-		if !retry.Sleep(ctx, watchInterval) {
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// scan returns the pool's scan and errors, and learns when the last scrub completed.
-func (d *diskRun) scan(ctx context.Context) (zfs.Damage, error) {
-	damage, err := hosts.Call(ctx, d.host, hosts.OpDamage, d.state.Pool)
-	if at := damage.Scan.Scrubbed(time.Local); at.After(d.state.Scrubbed) && !at.After(d.Now()) {
-		d.state.Scrubbed = at
-	}
-	return damage, err
-}
-
-// askAgain makes the run ask for the data errors that the scrub found.
-func (d *diskRun) askAgain() {
-	if p := d.jobRun.state.Pools[d.name]; p != nil {
-		p.Asked = time.Time{}
-	}
-}
-
 // detachDisks exports the pools that a run imported, and remembers the copies. It continues after an
 // interruption, so that the disk may be removed.
 func (w *jobRun) detachDisks(ctx context.Context) {
@@ -463,49 +341,4 @@ func (w *jobRun) failTarget(i int, err error) {
 	d.fail(err)
 	w.run.Targets[i].FailDisk(d.err)
 	w.Log(w.job.Name + ": " + w.targets[i].name + ": " + err.Error())
-}
-
-// preview returns the preview of a target whose disk is not imported.
-func (d *diskRun) preview(b *batch) *TargetPreview {
-	p := &TargetPreview{Target: d.name, To: d.target.To, Disk: d.previewDisk()}
-	if b.err != nil {
-		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)
-	}
-	return p
-}
-
-// previewDisk describes the disk and the next run's actions.
-func (d *diskRun) previewDisk() *DiskPreview {
-	p := &DiskPreview{State: string(d.state.State), Pool: d.state.Pool, GUID: d.state.GUID, Next: "sends nothing to it"}
-	disk := d.target.Disk
-	switch {
-	case d.state.State == decide.DiskAttached && !disk.Import:
-		p.Next += ", because disk.import is not set"
-	case d.state.State == decide.DiskAttached, d.state.State.Usable():
-		p.Next = "sends to it"
-		if d.state.State == decide.DiskAttached {
-			p.Next = "imports it, and " + p.Next
-		}
-		if d.state.ScrubDue(disk.Scrub, d.Now()) {
-			p.Next += ", scrubs it"
-		}
-		if disk.Export && d.state.State != decide.DiskPresent {
-			p.Next += ", and exports it"
-		}
-	}
-	for _, o := range d.found.Imported {
-		if o.GUID == d.state.GUID && o.Cached && !o.Owned {
-			p.Warning = "the pool is in the cache file: the host expects it when it boots"
-			p.Hint = zfs.CommandLine([]string{"zpool", "set", "cachefile=none", o.Name})
-		}
-	}
-	if d.state.State == decide.DiskAway || d.state.State == decide.DiskForeign {
-		for _, o := range d.found.Imported {
-			p.Pools = append(p.Pools, fmt.Sprintf("%s (imported): %d", o.Name, o.GUID))
-		}
-		for _, o := range d.found.Attached {
-			p.Pools = append(p.Pools, fmt.Sprintf("%s (attached): %d", o.Name, o.GUID))
-		}
-	}
-	return p
 }
