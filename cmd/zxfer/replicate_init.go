@@ -226,7 +226,8 @@ const jobTarget = `
 # Remote shell (default "ssh", or ZXFER_RSH of the environment).
 #rsh = "ssh -i /etc/zxfer/key"
 
-# Each further [[job.target]] is another copy.
+# Each further [[job.target]] is another copy. A target on disks that come and go
+# needs a table "disk" (docs/howto/disks.md).
 [[job.target]]
 name = "backup"
 to = %q
@@ -251,10 +252,6 @@ to = %q
 #command = ["/usr/local/bin/check-it"]
 # Key file on the copy's host, loaded only during the drill.
 #key_file = "/etc/zxfer/copy.key"
-
-# For a pool on this host that comes and goes, such as a USB disk: the GUID of each
-# disk, by zpool get guid. The run imports, scrubs and exports the pool.
-#disk = { pools = { blue = "GUID" }, import = true, export = true, scrub = "30d", late = "14d" }
 
 # Snapshots to keep on this target. Without this table, zxfer keeps all.
 [job.target.retention]
