@@ -161,8 +161,8 @@ func (s *Scan) Scrubbed(at *time.Location) time.Time {
 	return t
 }
 
-// UsedByOtherHost reports whether the message of a failed import says that another host uses the
-// pool, or did not export it.
+// UsedByOtherHost reports whether the message of a failed import names another host, which uses the
+// pool or did not export it.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_pool.c (zpool_import_props)
 func UsedByOtherHost(message string) bool {

@@ -44,7 +44,7 @@ type diskRun struct {
 	unknown bool
 }
 
-// skipped says why a command does not use the disk.
+// skipped returns why a command does not use the disk.
 func (d *diskRun) skipped() string {
 	if d.err != nil {
 		return fmt.Sprintf("%s is skipped: %v", d.name, d.err)
@@ -119,7 +119,7 @@ func (d *diskRun) see(found *zfs.FoundPools) {
 	}
 }
 
-// clearHint says how a suspended pool recovers.
+// clearHint returns the steps that recover a suspended pool.
 func (d *diskRun) clearHint() string {
 	return "attach the disk again, then: " + zfs.CommandLine([]string{"zpool", "clear", d.state.Pool}) +
 		"\nwithout the disk, only a reboot removes the suspended pool"

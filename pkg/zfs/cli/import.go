@@ -54,7 +54,7 @@ func (c *CLI) FindPools(ctx context.Context, q zfs.PoolQuery) (f zfs.FoundPools,
 	return f, err
 }
 
-// statisticsOf returns a pool by the kernel's statistics. ok is false if they cannot tell, as before
+// statisticsOf returns a pool by the kernel's statistics. ok is false if they are missing, as before
 // OpenZFS 2.1 or in a container.
 func statisticsOf(pool string) (found []zfs.ImportedPool, ok bool) {
 	if _, err := zfs.ParseDataset(pool); err != nil || strings.Contains(pool, "/") {
