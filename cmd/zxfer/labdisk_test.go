@@ -50,6 +50,30 @@ func (d *labDisk) setTable(table string) {
 	run(d.t, "dmsetup", "resume", d.name)
 }
 
+// detach removes the disk, which no pool may use, and attach brings it back.
+func (d *labDisk) detach() { d.t.Helper(); run(d.t, "dmsetup", "remove", "--retry", d.name) }
+func (d *labDisk) attach() {
+	d.t.Helper()
+	run(d.t, "dmsetup", "create", d.name, "--table", d.healthyTable())
+}
+
+// createExported creates a pool on the disk and exports it. It returns the pool's GUID. After the test,
+// it makes the disk healthy and exports the pool again.
+func (d *labDisk) createExported(pool string) (guid string) {
+	d.t.Helper()
+	run(d.t, "zpool", "create", "-O", "mountpoint=none", pool, d.path())
+	guid = strings.TrimSpace(run(d.t, "zpool", "get", "-Hp", "-o", "value", "guid", pool))
+	run(d.t, "zpool", "export", pool)
+	d.t.Cleanup(func() {
+		if exec.Command("dmsetup", "status", d.name).Run() == nil {
+			d.setTable(d.healthyTable())
+		}
+		_ = exec.Command("zpool", "clear", pool).Run()
+		_ = exec.Command("zpool", "export", "-f", pool).Run()
+	})
+	return guid
+}
+
 // createPool creates a pool on the disk. It makes the disk healthy again before it destroys the pool.
 func (d *labDisk) createPool(pool string) {
 	d.t.Helper()

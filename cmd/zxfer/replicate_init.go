@@ -226,7 +226,8 @@ const jobTarget = `
 # Remote shell (default "ssh", or ZXFER_RSH of the environment).
 #rsh = "ssh -i /etc/zxfer/key"
 
-# Each further [[job.target]] is another copy.
+# Each further [[job.target]] is another copy. A target on disks that come and go
+# needs a table "disk" (docs/howto/disks.md).
 [[job.target]]
 name = "backup"
 to = %q

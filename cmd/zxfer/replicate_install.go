@@ -115,12 +115,15 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	if err := o.remove(ctx, a, dir, gone); err != nil {
 		return err
 	}
-	var timers []string
+	var timers, disks []string
 	same := 0
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path := filepath.Join(dir, name)
 		if strings.HasSuffix(name, ".timer") {
 			timers = append(timers, name)
+		}
+		if isDisk(name) {
+			disks = append(disks, name)
 		}
 		if was, err := os.ReadFile(path); err == nil && string(was) == files[name] {
 			same++
@@ -139,6 +142,11 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	}
 	if len(timers) > 0 {
 		if err := o.systemctl(ctx, append([]string{"enable", "--now"}, timers...)...); err != nil {
+			return err
+		}
+	}
+	if len(disks) > 0 { // systemd starts them when their disk appears
+		if err := o.systemctl(ctx, append([]string{"enable"}, disks...)...); err != nil {
 			return err
 		}
 	}
@@ -198,10 +206,11 @@ func cronLine(a *app, j *replicate.Job, paths unit.Paths, of func(*replicate.Job
 func installed(dir string) (mine, foreign []string, err error) {
 	runs, err := filepath.Glob(filepath.Join(dir, unit.Name("*")+".*"))
 	drills, also := filepath.Glob(filepath.Join(dir, unit.DrillName("*")+".*"))
-	if err := errors.Join(err, also); err != nil {
+	disks, third := filepath.Glob(filepath.Join(dir, unit.DiskName("*", "*")+".*"))
+	if err := errors.Join(err, also, third); err != nil {
 		return nil, nil, err
 	}
-	for _, path := range slices.Concat(runs, drills) {
+	for _, path := range slices.Concat(runs, drills, disks) {
 		if ext := filepath.Ext(path); ext != ".service" && ext != ".timer" {
 			continue // drop-in directories
 		}
@@ -218,9 +227,17 @@ func installed(dir string) (mine, foreign []string, err error) {
 	return mine, foreign, nil
 }
 
+// isDisk reports whether a unit starts when a disk appears.
+func isDisk(name string) bool { return strings.HasPrefix(name, "zxfer-disk-") }
+
 // remove stops and removes units.
 func (o *installOptions) remove(ctx context.Context, a *app, dir string, names []string) error {
 	for _, name := range names {
+		if isDisk(name) {
+			if err := o.systemctl(ctx, "disable", name); err != nil {
+				return err
+			}
+		}
 		if strings.HasSuffix(name, ".timer") {
 			if err := o.systemctl(ctx, "disable", "--now", name); err != nil {
 				return err

@@ -74,6 +74,7 @@ func TestGateForbiddenOperations(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
 		hosts.OpInheritKeyAsserted.Name(): "a restricted key cannot assert keys other than passphrases", hosts.OpSnapshotFrozen.Name(): "a restricted key cannot freeze applications", hosts.OpRunInDrillClone.Name(): "a restricted key cannot run commands",
+		hosts.OpFindPools.Name(): "a restricted key cannot list pools", hosts.OpImportPool.Name(): "a restricted key cannot import pools", hosts.OpExportPool.Name(): "a restricted key cannot export pools",
 	} {
 		c, _, audit := restrictedSession(t, false, "receive=vault", "drill=vault", "restore=vault")
 		c.host = struct{ hosts.Host }{} // panics if it is called

@@ -23,6 +23,7 @@ func Operations() []Operation {
 		OpDigest, OpOffer, OpTransfer, OpReadFiles, OpInspectDevice, OpDeviceState, OpDigestDevice, OpDigestVolume, OpCapture, OpMeasure,
 		OpSetProperties, OpMount, OpUnmount, OpRollback, OpInheritKey, OpInheritKeyAsserted, OpMakeEncryptionRoot, OpInUse,
 		OpDamage, OpScrub, OpSync, OpRevert,
+		OpFindPools, OpImportPool, OpExportPool,
 		OpCreateDrillClone, OpDestroyDrillClones, OpRunInDrillClone,
 		OpRenameDiverged, OpDestroyOrphans,
 	}
@@ -373,6 +374,30 @@ var OpDamage = Op[string, zfs.Damage]{
 
 // OpScrub starts a scrub of the dataset's pool and returns immediately.
 var OpScrub = Op[string, None]{name: "scrub", full: changes((*Local).Scrub), ability: "heal the pool"}
+
+const toUseDisks = "import or export pools"
+
+// OpFindPools lists imported pools and, if the query has directories, pools that could be imported.
+var OpFindPools = Op[zfs.PoolQuery, zfs.FoundPools]{
+	name:    "find-pools",
+	full:    withoutProgress((*Local).FindPools),
+	ability: toUseDisks,
+	answer:  func(zfs.PoolQuery, int) int { return 2 * zfs.MaxPools * 1 << 10 },
+	check: func(_ zfs.PoolQuery, f *zfs.FoundPools) error {
+		if len(f.Imported) > zfs.MaxPools || len(f.Attached) > zfs.MaxPools {
+			return fmt.Errorf("got %d pools", len(f.Imported)+len(f.Attached))
+		}
+		return plausible(f, shown)
+	},
+}
+
+// OpImportPool imports a pool without mounting its datasets. ZFS refuses pools that another host may
+// use.
+var OpImportPool = Op[zfs.PoolImport, None]{name: "import-pool", full: changes((*Local).ImportPool), ability: toUseDisks}
+
+// OpExportPool exports a pool that OpImportPool has imported, by its GUID. It ignores a pool that is
+// not imported, and refuses pools that others imported.
+var OpExportPool = Op[zfs.PoolExport, None]{name: "export-pool", full: changes((*Local).ExportPool), ability: toUseDisks}
 
 // OpSync writes out the open transaction group of the dataset's pool. Before that, properties such as
 // "written" lack the last seconds.

@@ -168,6 +168,8 @@ type Target struct {
 	Transfer *Transfer `toml:"transfer,omitempty"`
 	// Drill replaces the job's, except for the schedule.
 	Drill *Drill `toml:"drill,omitempty"`
+	// Disk is set if the target's pool comes and goes.
+	Disk *Disk `toml:"disk,omitempty"`
 }
 
 // TargetSnapshots selects the snapshots of the scope that a target gets.

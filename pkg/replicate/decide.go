@@ -26,8 +26,10 @@ type RunState struct {
 // TargetState is a target after the run tried to send to it.
 type TargetState struct {
 	*Target
-	// Failed means that nothing could be sent. Listing may be nil then.
+	// Failed means that nothing could be sent. Listing may be nil then. Absent means in addition
+	// that the target is on a disk that is not there.
 	Failed  bool
+	Absent  bool
 	Listing *zfs.Listing
 	Partial map[uint64]bool // GUIDs that interrupted receives still expect
 	Cut     map[string]bool // source datasets with an interrupted stream in this run
@@ -66,12 +68,12 @@ func Decide(v *RunState) *Decision {
 	var pairs []*pair
 	for _, t := range v.Targets {
 		copies := v.pairs(t)
-		if h := moveHolds(v.Job, t, copies); h != nil {
+		if h := moveHolds(v.Job, t, copies, v.Now); h != nil {
 			d.HoldChanges = append(d.HoldChanges, h)
 		}
 		pairs = append(pairs, copies...)
 	}
-	needed := neededBy(pairs, d.HoldChanges)
+	needed := neededBy(v.Job, pairs, d.HoldChanges, v.Now)
 	d.Bookmarks = needed.staleBookmarks(v.Job.Name, v.Source.Datasets)
 	for _, s := range v.sides(pairs, needed) {
 		if p, ask := s.prune(); len(ask) > 0 {

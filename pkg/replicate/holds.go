@@ -3,6 +3,7 @@ package replicate
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"zxfer/pkg/zfs"
 )
@@ -33,11 +34,14 @@ type HoldChange struct {
 type HoldMove struct{ Place, Drop []string }
 
 // moveHolds returns the changes for the copies on a target, or nil if there are none.
-func moveHolds(j *Job, t *TargetState, copies []*pair) *HoldChange {
+func moveHolds(j *Job, t *TargetState, copies []*pair, now time.Time) *HoldChange {
 	h := &HoldChange{Target: t.Name, Copies: map[string]*CopyState{}, Bookmarks: map[string]string{}}
 	for _, p := range copies {
 		if p.sent != nil && !t.Failed {
 			h.add(j, p)
+		}
+		if t.expired(j, p.known, now) {
+			h.expire(j, p)
 		}
 	}
 	if len(h.Copies) == 0 {

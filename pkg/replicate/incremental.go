@@ -2,8 +2,8 @@ package replicate
 
 import (
 	"cmp"
-	"maps"
 	"strings"
+	"time"
 
 	"zxfer/pkg/zfs"
 )
@@ -13,14 +13,19 @@ import (
 type needs map[string][]map[uint64]string
 
 // neededBy returns the needs of the targets after the holds were moved.
-func neededBy(pairs []*pair, moved []*HoldChange) needs {
+func neededBy(j *Job, pairs []*pair, moved []*HoldChange, now time.Time) needs {
 	after, out := map[string]map[string]*CopyState{}, needs{}
 	for _, h := range moved {
 		after[h.Target] = h.Copies
 	}
 	for _, p := range pairs {
 		name := p.source.Name
-		out[name] = append(out[name], p.needed(cmp.Or(after[p.target.Name][name], p.known)))
+		a := cmp.Or(after[p.target.Name][name], p.known)
+		need := p.needed(a)
+		if p.target.expired(j, a, now) && hasBookmark(p.source, a.BaseGUID) {
+			need[a.BaseGUID] = bookmarkSuffices
+		}
+		out[name] = append(out[name], need)
 	}
 	return out
 }
@@ -67,11 +72,15 @@ func (p *pair) protected() map[uint64]string {
 	return out
 }
 
-// of returns the versions of a source dataset that any target needs.
+// of returns the snapshots of a source dataset that any target needs.
 func (n needs) of(dataset string) map[uint64]string {
 	out := map[uint64]string{}
 	for _, versions := range n[dataset] {
-		maps.Copy(out, versions)
+		for guid, why := range versions {
+			if why != bookmarkSuffices {
+				out[guid] = why
+			}
+		}
 	}
 	return out
 }

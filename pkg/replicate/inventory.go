@@ -225,7 +225,12 @@ func (inv *Inventory) validated(f *File, at locations) (*File, error) {
 	if err := f.validate(at); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
-	return f, nil
+	byDisk := *f // Inventory keeps the targets as written
+	byDisk.Jobs = slices.Clone(f.Jobs)
+	for i := range byDisk.Jobs {
+		byDisk.Jobs[i].byDisk()
+	}
+	return &byDisk, nil
 }
 
 // jobAt returns a message prefix with the place and name of a job.

@@ -83,6 +83,15 @@ func keyDocs() map[string][]keyDoc {
 			{"set", "-", `{ compression = "zstd" }`, "properties to set on the target"},
 			{"exclude", "-", `["recordsize"]`, "properties not to carry"},
 		},
+		"job.target.disk": {
+			{"pools", "", `{ blue = "1234567890123456789" }`, "label and GUID (`zpool get guid`) of each pool; all have the name in `to`"},
+			{"import", "false", "true", "imports an attached pool, without mounting its datasets"},
+			{"export", "false", "true", "exports a pool that zxfer imported, at the end of the run"},
+			{"scrub", "-", `"30d"`, "scrubs the pool if its last scrub is older, at least a day"},
+			{"late", "-", `"14d"`, "age at which a copy on the disk is late; replaces the job's `grace`"},
+			{"hold", `"90d"`, `"30d"`, "time for which the source holds the common snapshot of an absent disk; then it keeps a bookmark. `keep` means forever"},
+			{"directories", "/dev/disk/by-id", `["/dev/disk/by-path"]`, "directories with devices"},
+		},
 		"job.target.mirror": {
 			{"limit", "100", "20", "maximum number of snapshots per dataset, and of datasets, that one run destroys"},
 			{"gone", `"keep"`, `"90d"`, "destroys the copy of a deleted dataset after this time, at least a day"},

@@ -21,6 +21,8 @@ type State struct {
 	Root uint64 `json:"root_guid,string,omitempty"`
 	// Orphans are copies of datasets that no longer exist on the source.
 	Orphans []*Orphan `json:"gone,omitempty"`
+	// Disks are the disks of targets, by target name.
+	Disks map[string]*DiskState `json:"disks,omitempty"`
 }
 
 // DatasetState is the state of one dataset of the source.
@@ -246,6 +248,7 @@ func (v *Survey) Forget() {
 		}
 	}
 	maps.DeleteFunc(v.State.Datasets, func(name string, _ *DatasetState) bool { return !concerned[name] })
+	maps.DeleteFunc(v.State.Disks, func(name string, d *DiskState) bool { return d == nil || v.Job.DiskTarget(name) == nil })
 	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
 		return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == g.Target })
 	})

@@ -161,6 +161,7 @@ func (j *Job) targetFaults(f *faults) {
 		}
 		f.add(j.checkTransport(t))
 		f.properties(&t.Properties)
+		f.disk(j, t)
 		f.at = ""
 		j.windowFaults(f, t)
 		if seen[t.Name] && t.Name != "" {
@@ -170,12 +171,16 @@ func (j *Job) targetFaults(f *faults) {
 		if t.Name == SourceSide {
 			f.addf("a target cannot be named %q, which means the source in records and prune", t.Name)
 		}
+		if t.Disk != nil { // the disk distinguishes targets
+			continue
+		}
 		if same, ok := addresses[t.To]; ok {
 			f.addf("targets %q and %q are the same dataset, %s", same, t.Name, t.To)
 		}
 		addresses[t.To] = t.Name
 	}
 	f.path = ""
+	j.disksFaults(f)
 }
 
 // selfTarget returns the dataset of a target if it is the source or, for a recursive job, below

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
@@ -42,7 +43,9 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 			continue
 		}
 		b.WriteString(head)
-		targetText(&b, t, verbose)
+		if diskPreview(&b, t.Disk); t.Plan != nil {
+			targetText(&b, t, verbose)
+		}
 	}
 	for _, s := range p.Prunings {
 		fmt.Fprintf(&b, "  %s on %s: would destroy %s%s and keep %s\n", s.Rule(), oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), datasetsOf(s), humanize.Comma(int64(s.Kept)))
@@ -66,6 +69,21 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		fmt.Fprintf(&b, "  %s is not root on %s; run once as root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}
 	return writeString(w, b.String())
+}
+
+// diskPreview describes the disk of a target.
+func diskPreview(b *strings.Builder, d *runner.DiskPreview) {
+	if d == nil {
+		return
+	}
+	fmt.Fprintf(b, "disk with GUID %d is %s; a run %s\n", d.GUID, d.State, d.Next)
+	if d.Warning != "" {
+		fmt.Fprintf(b, "    warning: %s\n", d.Warning)
+		writePrefixed(b, "    hint: ", d.Hint)
+	}
+	for _, p := range d.Pools {
+		fmt.Fprintf(b, "    found pool %s\n", oneLine(p))
+	}
 }
 
 // frozenText describes an application that the run would freeze.
@@ -213,11 +231,17 @@ func runText(b *strings.Builder, r *statedir.Run) {
 			fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), the next run sends the rest\n", oneLine(t.Target), oneLine(t.To), oneLine(t.Paused), t.Sent, size.Text(t.Bytes))
 			continue
 		}
+		if t.Outcome == "" && t.Disk != "" {
+			fmt.Fprintf(b, "  %s (%s): disk %s since %s\n", oneLine(t.Target), oneLine(t.To), oneLine(t.Disk), stamp(t.DiskSince))
+		}
 		if t.Outcome == "" {
 			continue // the run ended before it reached this target
 		}
 		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d destroyed\n",
 			oneLine(t.Target), oneLine(t.To), oneLine(t.Outcome), t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
+		if t.Disk != "" {
+			fmt.Fprintf(b, "    disk %s%s\n", oneLine(t.Disk), map[bool]string{true: ", may be removed"}[t.Disk == string(decide.DiskRemovable)])
+		}
 	}
 }
 

@@ -28,6 +28,9 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 			fmt.Fprintf(&b, "  %s\n", Problem(p))
 			writePrefixed(&b, "    hint: ", p.Hint)
 		}
+		for _, fact := range DiskFacts(j, stamp) {
+			fmt.Fprintf(&b, "  %s\n", fact)
+		}
 		for _, fact := range UnknownPools(j, stamp) {
 			fmt.Fprintf(&b, "  %s\n", fact)
 		}
@@ -60,6 +63,33 @@ func UnknownPools(j *runner.JobStatus, stamp func(time.Time) string) (facts []st
 			since = " since " + stamp(p.Checked)
 		}
 		facts = append(facts, "data errors of "+where+" are unknown"+since+": "+joinLines(p.Unknown))
+	}
+	return facts
+}
+
+// DiskFacts returns a fact for each disk of a job that comes and goes.
+func DiskFacts(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) {
+	for _, d := range j.Disks {
+		fact := fmt.Sprintf("disk %s (pool %s, GUID %d): %s", oneLine(d.To), oneLine(d.Pool), d.GUID, oneLine(d.State))
+		if !d.Since.IsZero() {
+			fact += " since " + stamp(d.Since)
+		}
+		if d.Removable {
+			fact += ", may be removed"
+		}
+		if !d.Scrubbed.IsZero() {
+			fact += ", scrubbed " + stamp(d.Scrubbed)
+		}
+		switch {
+		case d.Late:
+			fact += ", LATE since " + stamp(d.LateAfter)
+		case !d.LateAfter.IsZero():
+			fact += ", late after " + stamp(d.LateAfter)
+		}
+		if d.Reason != "" {
+			fact += ": " + joinLines(d.Reason)
+		}
+		facts = append(facts, fact)
 	}
 	return facts
 }

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // jobsInEveryState has one job of each state: ok, late by a second run, failed, interrupted, refused
@@ -190,4 +191,54 @@ func TestRunInProgress(t *testing.T) {
 	} {
 		require.Equal(t, c.want, InProgress(&c.j))
 	}
+}
+
+// TestStatusOfDisks expects the state of each disk, and the alarm of the late one only.
+func TestStatusOfDisks(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
+	j := &runner.JobStatus{Job: "home", Source: "tank/home", State: runner.Late, Late: true, LastRun: at, Outcome: "done", Disks: []*runner.DiskStatus{
+		{To: "offsite-blue", Pool: "offsite", GUID: 1<<64 - 1, State: "removable", Since: at, Removable: true, Scrubbed: at, LateAfter: at.Add(time.Hour)},
+		{To: "offsite-red", Pool: "offsite", GUID: 2, State: "away", Since: at, Late: true, LateAfter: at, Reason: "why\n\x1b[31m"},
+	}, Problems: []*runner.Problem{{State: runner.Late, To: []string{"offsite-red"}, Error: "the disk (pool offsite) is away since 2026-11-22 08:00:00; its copies are late"}}}
+	var b strings.Builder
+	require.NoError(t, StatusText(&b, &runner.Status{Jobs: []*runner.JobStatus{j}}, ""))
+	require.Equal(t, `home: tank/home, last run 2026-11-22 08:00:00, done in 0.0 s, no schedule, LATE
+  late: to offsite-red: the disk (pool offsite) is away since 2026-11-22 08:00:00; its copies are late
+  disk offsite-blue (pool offsite, GUID 18446744073709551615): removable since 2026-11-22 08:00:00, may be removed, scrubbed 2026-11-22 08:00:00, late after 2026-11-22 09:00:00
+  disk offsite-red (pool offsite, GUID 2): away since 2026-11-22 08:00:00, LATE since 2026-11-22 08:00:00: why; ?[31m
+`, b.String())
+	b.Reset()
+	level, err := Nagios(&b, &runner.Status{Jobs: []*runner.JobStatus{j}})
+	require.NoError(t, err)
+	require.Equal(t, LevelWarning, level)
+	require.Contains(t, b.String(), "ZXFER WARNING: home: late: to offsite-red: the disk (pool offsite) is away since 2026-11-22 08:00:00")
+}
+
+// TestRunOfDisks expects the state of disks in the result of a run.
+func TestRunOfDisks(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
+	var b strings.Builder
+	require.NoError(t, RunText(&b, &statedir.Run{Job: "home", Outcome: "done", Targets: []*statedir.TargetRun{
+		{Target: "offsite-blue", To: "offsite/home", Outcome: "done", Sent: 1, Disk: "removable", DiskSince: at},
+		{Target: "offsite-red", To: "offsite/home", Disk: "away", DiskSince: at},
+	}}))
+	require.Equal(t, `home: done in 0.0 s
+  offsite-blue (offsite/home): done: 1 sent (0 B), 0 unchanged, 0 failed, 0 destroyed
+    disk removable, may be removed
+  offsite-red (offsite/home): disk away since 2026-11-22 08:00:00
+`, b.String())
+	b.Reset()
+	require.NoError(t, PreviewText(&b, &runner.Preview{Job: "home", Source: "tank/home", Targets: []*runner.TargetPreview{
+		{Target: "offsite-blue", To: "offsite/home", Disk: &runner.DiskPreview{State: "attached", GUID: 1, Next: "imports it", Warning: "cached", Hint: "zpool set cachefile=none offsite"}},
+		{Target: "offsite-red", To: "offsite/home", Disk: &runner.DiskPreview{State: "away", GUID: 2, Next: "sends nothing to it", Pools: []string{"us\x1bb (attached): 3"}}},
+	}}, false))
+	require.Equal(t, `home: tank/home, 0 datasets
+  offsite-blue (offsite/home): disk with GUID 1 is attached; a run imports it
+    warning: cached
+    hint: zpool set cachefile=none offsite
+  offsite-red (offsite/home): disk with GUID 2 is away; a run sends nothing to it
+    found pool us?b (attached): 3
+`, b.String())
 }

@@ -267,6 +267,8 @@ const (
 	OpRollback  = "rollback"
 	OpSync      = "sync" // zpool sync
 	OpRename    = "rename"
+	OpImport    = "import" // zpool import, without or with a pool
+	OpExport    = "export" // zpool export
 )
 
 // Failure describes a failed operation.

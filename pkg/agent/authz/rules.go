@@ -60,6 +60,9 @@ func rules() map[string]anyRule {
 		of(hosts.OpSnapshotFrozen, never[freeze.Request]("a restricted key cannot freeze applications, because that runs programs")),
 		of(hosts.OpRunInDrillClone, never[zfs.DrillCommand]("a restricted key cannot run commands")),
 		of(hosts.OpRollback, never[zfs.Rollback]("a restricted key cannot roll back the original: its newest data may exist nowhere else")),
+		of(hosts.OpImportPool, never[zfs.PoolImport]("a restricted key cannot import pools, because that reads the disks of the whole host")),
+		of(hosts.OpExportPool, never[zfs.PoolExport]("a restricted key cannot export pools, which have other datasets")),
+		of(hosts.OpFindPools, never[zfs.PoolQuery]("a restricted key cannot list pools")),
 		of(hosts.OpInheritKeyAsserted, never[zfs.AssertedKey]("a restricted key cannot assert keys other than passphrases")),
 
 		// The zero rule refuses these like unknown operations.

@@ -67,6 +67,9 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 	before := c.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })
 	var err error
 	switch {
+	case c.absent(s):
+		c.run.Damaged = append(c.run.Damaged, before...)
+		return
 	case r != nil && r.Error != "":
 		err = errors.New(r.Error)
 	case r != nil && r.Paused != "": // its host may be down on purpose

@@ -101,7 +101,12 @@ func (d *drillRun) drillTargets(ctx context.Context) error {
 		d.note("drilling copies without comparing them to the source: %v", err)
 	}
 	var errs []error
+	d.findDisks(ctx)
 	for _, t := range d.jobRun.targets {
+		if disk := d.disk(t); disk != nil && disk.state.State != decide.DiskPresent { // a run may export it at any time
+			d.note("%s", disk.skipped())
+			continue
+		}
 		if err := d.drillTarget(ctx, t); err != nil {
 			errs = append(errs, fmt.Errorf("target %s: %w", t.name, err))
 		}

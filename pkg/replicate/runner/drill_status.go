@@ -77,6 +77,12 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 	}
 	known.All(func(c *statedir.DrilledCopy) {
 		d.Copies++
+		if j.DiskTarget(c.To) != nil { // a drill does not wait for a disk
+			if c.Outcome != outcome.Done {
+				d.NotGood = append(d.NotGood, c)
+			}
+			return
+		}
 		add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		if c.Outcome != outcome.Done {
 			d.NotGood = append(d.NotGood, c)
@@ -124,7 +130,7 @@ func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
 	for source, known := range st.Datasets {
 		for _, t := range j.Targets {
 			a := known.Targets[t.Name]
-			if a != nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.SelectsName(at.Name, source) && t.SelectsName(at.Name, source) {
+			if a != nil && t.Disk == nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.SelectsName(at.Name, source) && t.SelectsName(at.Name, source) {
 				out = append(out, [2]string{source, t.Name})
 			}
 		}

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"slices"
+
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
@@ -27,6 +29,10 @@ func CopiesOf(j *replicate.Job) (all []job.Copy, err error) {
 		}
 		if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
 			return nil, err
+		}
+		same := func(c job.Copy) bool { return j.Targets[n].Disk != nil && c.Target == target }
+		if slices.ContainsFunc(all, same) { // two disks of one target, at most one of which is imported
+			continue
 		}
 		all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Settings: j.TransferTo(&j.Targets[n]).Settings})
 	}

@@ -176,6 +176,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 			}
 		}
 	}
+	diskMetrics(e, states)
 	keptCopies(e, states)
 	for _, m := range []struct {
 		name, help string
@@ -196,6 +197,36 @@ func recordedMetrics(states []*statedir.State) *exposition {
 		}
 	}
 	return e
+}
+
+// diskMetrics adds the states of disks that come and go.
+func diskMetrics(e *exposition, states []*statedir.State) {
+	for _, m := range []struct {
+		name, help string
+		value      func(*replicate.DiskState) (float64, bool)
+	}{
+		{"zxfer_replicate_disk_state", "1 for the state of the target's disk in the last run, which the label state names.",
+			func(*replicate.DiskState) (float64, bool) { return 1, true }},
+		{"zxfer_replicate_disk_since_seconds", "Start of the first run that saw the target's disk in this state, Unix time.",
+			func(d *replicate.DiskState) (float64, bool) { return float64(d.Since.Unix()), !d.Since.IsZero() }},
+		{"zxfer_replicate_disk_scrubbed_seconds", "End of the last known scrub of the disk's pool, Unix time. Absent if there is none.",
+			func(d *replicate.DiskState) (float64, bool) { return float64(d.Scrubbed.Unix()), !d.Scrubbed.IsZero() }},
+	} {
+		e.addFamily(m.name, m.help)
+		for _, s := range states {
+			for _, target := range slices.Sorted(maps.Keys(s.Disks)) {
+				d := s.Disks[target]
+				v, ok := m.value(d)
+				labels := []string{"job", s.Job, "target", target, "pool", d.Pool}
+				if strings.HasSuffix(m.name, "_state") {
+					labels = append(labels, "state", string(d.State))
+				}
+				if ok {
+					e.addSample(v, labels...)
+				}
+			}
+		}
+	}
 }
 
 // keptCopies adds the numbers of diverged copies and orphans, by target.

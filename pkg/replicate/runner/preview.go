@@ -58,6 +58,21 @@ type TargetPreview struct {
 	Refused  []outcome.Dataset `json:"refused,omitempty"`
 	Error    string            `json:"error,omitempty"`
 	Hint     string            `json:"hint,omitempty"`
+	// Disk is set for a target on a disk. If the disk is not imported, there is no Plan.
+	Disk *DiskPreview `json:"disk,omitempty"`
+}
+
+// DiskPreview describes the disk of a target.
+type DiskPreview struct {
+	State string `json:"state"` // as in decide.DiskState
+	Pool  string `json:"pool"`
+	GUID  uint64 `json:"guid,string"`
+	Next  string `json:"next"` // what the next run would do
+	// Warning is a setting of the pool that does not suit a disk that comes and goes.
+	Warning string `json:"warning,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+	// Pools are the other pools of the host, each with its GUID, while the disk is away.
+	Pools []string `json:"pools,omitempty"`
 }
 
 // Err returns an error, for the exit code, if the next run or a later one would fail in any
@@ -95,7 +110,13 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	taken := withSnapshots(*v.Source, p.Snapshots)
 	v.Source, w.expected = &taken, map[string]map[string]string{}
 	after := &replicate.RunState{Survey: v}
+	w.findDisks(ctx)
 	for _, t := range w.targets {
+		if b := w.withoutDisk(t); b != nil {
+			p.Targets = append(p.Targets, w.disk(t).preview(b))
+			after.Targets = append(after.Targets, b.targetState())
+			continue
+		}
 		b := &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: checkExcluded(w, t, v)}
 		if b.err == nil {
 			req := w.request(t, v)
@@ -103,6 +124,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 			b = runBatch(ctx, w.hosts, t, req, &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		}
 		p.Targets = append(p.Targets, b.preview())
+		if d := w.disk(t); d != nil {
+			p.Targets[len(p.Targets)-1].Disk = d.previewDisk()
+		}
 		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.name])
 		w.expected[t.name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
@@ -131,7 +155,8 @@ func (w *jobRun) drillPreview(targets []*replicate.TargetState) *DrillPreview {
 		if w.job.DrillAt(t.Target).KeyFile != "" {
 			continue
 		}
-		for _, c := range t.Listing.Datasets {
+		for i := 0; !t.Absent && i < len(t.Listing.Datasets); i++ {
+			c := t.Listing.Datasets[i]
 			if c.Encrypted() && !c.KeyLoaded() {
 				d.Locked = append(d.Locked, t.Name+": "+c.Name)
 			}

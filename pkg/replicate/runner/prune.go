@@ -42,7 +42,13 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	}
 	v := &replicate.RunState{Survey: survey, NoLimit: beyond}
 	var errs []error
+	w.findDisks(ctx)
 	for _, t := range w.targets {
+		if b := w.withoutDisk(t); b != nil {
+			w.Log(w.job.Name + ": " + w.disk(t).skipped())
+			v.Targets = append(v.Targets, b.targetState())
+			continue
+		}
 		b := batch{side: t, result: &job.BatchResult{}}
 		q := hosts.ListQuery{Recursive: j.Recursive, Versions: true}
 		if q.Dataset, b.err = plan.TargetName(v.Root, t.at.Name); b.err == nil {

@@ -30,6 +30,10 @@ func TestMetricsReference(t *testing.T) {
 			labels += ", `source`, `target`"
 		case strings.HasPrefix(m[2], "pool_"):
 			labels += ", `target`, `pool`"
+		case m[2] == "disk_state":
+			labels += ", `target`, `pool`, `state`"
+		case strings.HasPrefix(m[2], "disk_"):
+			labels += ", `target`, `pool`"
 		case m[2] == "set_aside", m[2] == "gone":
 			labels += ", `target`"
 		}

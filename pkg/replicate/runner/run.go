@@ -55,13 +55,16 @@ func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *no
 		w.pause, w.run.Paused = pause, pause.Text(stampLocal)
 	}
 	if err = w.hooksBefore(ctx); err == nil {
+		w.attachDisks(ctx)
 		err = w.execute(ctx)
+		w.scrubDisks(ctx)
 	}
 	if err == nil && ctx.Err() == nil {
 		w.checkDamage(ctx)
 	} else {
 		w.keepDamage(err)
 	}
+	w.detachDisks(ctx)
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.run.Stopped = ctx.Err() != nil && w.run.Outcome == outcome.Interrupted
 	w.state.LastRun = w.run.WithoutDatasets()
@@ -95,7 +98,9 @@ func (w *jobRun) execute(ctx context.Context) error {
 	after := &replicate.RunState{Survey: v}
 	for i, b := range w.send(ctx, v) {
 		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
-		b.updateState(v, missed)
+		if !b.absent {
+			b.updateState(v, missed)
+		}
 		after.Targets = append(after.Targets, b.targetState())
 	}
 	d := w.decide(ctx, after)

@@ -68,6 +68,8 @@ type jobRun struct {
 	freezeErr error
 	// pause is the pause that permits no transfers, or nil.
 	pause *decide.Pause
+	// disks are the disks of targets, by target name.
+	disks map[string]*diskRun
 	// shared guards state and run while several targets are served.
 	shared sync.Mutex
 	state  *statedir.State

@@ -26,7 +26,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
 	copies := map[string][]string{}
 	for _, t := range w.targets { // before the first batch starts and changes the state
-		if len(v.Unchanged) > 0 {
+		if len(v.Unchanged) > 0 && !w.absent(t) {
 			copies[t.name] = v.CopiesToList(t.target)
 		}
 	}
@@ -34,6 +34,10 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 	var wg sync.WaitGroup
 	for i, t := range w.targets {
 		if all[i] = w.heldBatch(t); all[i] != nil {
+			continue
+		}
+		if b := w.withoutDisk(t); b != nil {
+			all[i] = b
 			continue
 		}
 		if len(v.DatasetsFor(t.name)) == 0 { // all is up to date, or the target excludes all datasets
@@ -44,10 +48,13 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 		req.Copies, req.Gate = copies[t.name], g.of(t.name)
 		rep := &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
 		wg.Go(func() {
-			ctx, cancel := w.untilClosed(ctx, t)
+			open, cancel := w.untilClosed(ctx, t)
 			defer cancel()
-			all[i] = runBatch(ctx, w.hosts, t, req, rep)
-			all[i].hold(ctx)
+			watched, stop := t.watched(open)
+			defer stop()
+			all[i] = runBatch(watched, w.hosts, t, req, rep)
+			all[i].err = w.disk(t).lost(watched, all[i].firstError(), all[i].err)
+			all[i].hold(open)
 		})
 	}
 	wg.Wait()
@@ -114,6 +121,27 @@ type batch struct {
 	// held describes the pause or closed bandwidth window because of which nothing was sent, and
 	// stopped the window that interrupted the batch; "" = none did.
 	held, stopped string
+	absent        bool // the target is on a disk that the run does not use
+	refused       bool // err refuses the disk itself
+}
+
+// withoutDisk returns the result for a target whose disk the run cannot use, or nil.
+func (w *jobRun) withoutDisk(t *side) *batch {
+	d := w.disk(t)
+	if d == nil || d.err == nil && !w.absent(t) {
+		return nil
+	}
+	return &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: d.err, absent: true, refused: fault.ClassOf(d.err) == fault.Refused}
+}
+
+// firstError returns the error of the batch, or else of a dataset.
+func (b *batch) firstError() error {
+	for i := 0; b.err == nil && i < len(b.result.Datasets); i++ {
+		if err := b.result.Datasets[i].Err; err != nil {
+			return err
+		}
+	}
+	return b.err
 }
 
 func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Reporter) *batch {
@@ -127,7 +155,7 @@ func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep jo
 
 // targetState returns the target's state after the batch.
 func (b *batch) targetState() *replicate.TargetState {
-	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil || b.held != "", Listing: &b.result.Target, Partial: job.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
+	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil || b.absent || b.held != "", Absent: b.absent, Listing: &b.result.Target, Partial: job.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
 		case d.Err != nil: // an interrupted receive may still be running on the target
@@ -143,12 +171,12 @@ func (b *batch) targetState() *replicate.TargetState {
 // sent because they are unchanged.
 func (b *batch) record(idle int) *statedir.TargetRun {
 	r := &statedir.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle, Paused: cmp.Or(b.held, b.stopped)}
-	if b.held != "" {
+	if b.held != "" || b.absent && b.err == nil {
 		r.Unchanged = 0
 		return r
 	}
 	if b.err != nil {
-		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
+		r.Outcome, r.Error, r.Hint, r.RefusedDisk = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err), b.refused
 		for _, d := range b.result.Datasets { // keep only errors of their own, not consequences of b.err
 			if dr := d.WithResult(d.Err); dr.Outcome == outcome.Failed || dr.Outcome == outcome.Refused {
 				r.Failed++

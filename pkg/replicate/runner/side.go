@@ -22,6 +22,17 @@ type side struct {
 	target   *replicate.Target // nil for the source
 	transfer *replicate.Transfer
 	host     *hosts.Conn
+	// watch returns a context that ends when the side's pool is suspended; nil = not watched.
+	watch func(context.Context) (context.Context, func())
+}
+
+// watched returns ctx, or one that ends earlier if the side's pool is suspended: a command on such a pool
+// may block forever.
+func (s *side) watched(ctx context.Context) (context.Context, func()) {
+	if s.watch == nil {
+		return ctx, func() {}
+	}
+	return s.watch(ctx)
 }
 
 func newSide(at *hosts.Set, name, where string, tr *replicate.Transfer) (*side, error) {
@@ -41,11 +52,15 @@ func (s *side) targetName() string {
 }
 
 func (s *side) list(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error) {
+	ctx, stop := s.watched(ctx)
+	defer stop()
 	l, err := s.host.List(ctx, q)
 	return l, replicate.InKeys(err)
 }
 
 func (s *side) properties(ctx context.Context, names []string, properties ...string) (map[string]map[string]zfs.Property, error) {
+	ctx, stop := s.watched(ctx)
+	defer stop()
 	found, err := s.host.Properties(ctx, names, properties)
 	return found, replicate.InKeys(err)
 }
@@ -55,6 +70,8 @@ func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[
 	if len(snapshots) == 0 {
 		return map[string]map[string]time.Time{}, nil
 	}
+	ctx, stop := s.watched(ctx)
+	defer stop()
 	taken, err := s.host.Created(ctx, snapshots)
 	if err != nil {
 		return nil, replicate.InKeys(err)
@@ -84,6 +101,8 @@ func (s *side) place(ctx context.Context, tag string, names []string) (unheld []
 
 // Run runs an operation and retries it after a lost connection. The operation must be idempotent.
 func (s *side) Run(ctx context.Context, r *hosts.Request) error {
+	ctx, stop := s.watched(ctx)
+	defer stop()
 	return replicate.InKeys(hosts.By(s.host.Retry).Run(ctx, r))
 }
 

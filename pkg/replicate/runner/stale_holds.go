@@ -41,6 +41,10 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 	var out []*HeldSnapshot
 	var errs []error
 	for _, p := range places {
+		if p.target != nil && !r.hasDisk(ctx, p) {
+			r.Log(fmt.Sprintf("%s is skipped: its disk is not imported", p.at))
+			continue
+		}
 		found, err := r.holdsAt(ctx, f, p, release)
 		out = append(out, found...)
 		if err != nil {
@@ -78,7 +82,11 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 		j := &f.Jobs[i]
 		errs = append(errs, add("", j.Source, &j.Transfer))
 		for k := range j.Targets {
+			before := len(out)
 			errs = append(errs, add(j.Source, j.Targets[k].To, j.TransferTo(&j.Targets[k])))
+			if len(out) > before && j.Targets[k].Disk != nil {
+				out[before].target = &j.Targets[k]
+			}
 		}
 	}
 	dirs, err := os.ReadDir(r.StateDir)
@@ -101,6 +109,17 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// hasDisk reports whether any disk of a target is imported, and not another pool with its name.
+func (r *Runner) hasDisk(ctx context.Context, p *side) bool {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	id := p.target.Identity()
+	found, err := hosts.Call(ctx, p.host, hosts.OpFindPools, zfs.PoolQuery{})
+	return err == nil && slices.ContainsFunc(found.Imported, func(i zfs.ImportedPool) bool {
+		return i.Name == id.Pool && i.Health != zfs.PoolSuspended && slices.Contains(id.Siblings, i.GUID)
+	})
 }
 
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {

@@ -105,6 +105,8 @@ type JobStatus struct {
 	Pause *PauseStatus `json:"pause,omitempty"`
 	// Windows lists the targets to which a closed bandwidth window stops transfers now.
 	Windows []ClosedWindow `json:"closed_windows,omitempty"`
+	// Disks are the disks of targets that come and go.
+	Disks []*DiskStatus `json:"disks,omitempty"`
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -269,10 +271,14 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 		d.Success = a.Success
 		d.Outcome, d.Error, d.Hint = outcomeOf(a, last)
 		d.State = stateOf(d.Outcome)
-		at := due.forTarget(j, d.To)
-		if from := at.judge(d, a); d.Lag > js.Lag {
-			js.Lag = d.Lag
-			js.LagWarning, js.LagCritical = at.levels(from)
+		if t := j.DiskTarget(d.To); t != nil {
+			judgeDisk(d, a, t, st.Disks[d.To], &due)
+		} else {
+			at := due.forTarget(j, d.To)
+			if from := at.judge(d, a); d.Lag > js.Lag {
+				js.Lag = d.Lag
+				js.LagWarning, js.LagCritical = at.levels(from)
+			}
 		}
 		js.Datasets = append(js.Datasets, d)
 	}
@@ -296,6 +302,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
 	js.addDrills(drillStatusOf(j, st, w.now, w.pause))
+	js.addDisks(disksOf(j, st, &due))
 	js.Normalize()
 	return js
 }

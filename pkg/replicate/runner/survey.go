@@ -106,6 +106,9 @@ func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, se
 	found := make([]map[string]map[string]zfs.Property, len(targets))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, t := range targets {
+		if t.target.Disk != nil { // the cache has no entry while a disk is away
+			continue
+		}
 		var copies []string
 		for _, n := range names {
 			if v.Excluded[t.name][n] {
@@ -128,6 +131,10 @@ func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, se
 	for i, t := range targets {
 		for _, n := range names {
 			if v.Excluded[t.name][n] {
+				continue
+			}
+			if t.target.Disk != nil {
+				moved[n] = true
 				continue
 			}
 			copied := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}

@@ -93,6 +93,20 @@ func WithLock(ctx context.Context, stateDir string, f func() error) error {
 	return f()
 }
 
+// LockDisk prevents other jobs with the same state directory from using a disk, by the GUID of its
+// pool. If wait is false and the lock is taken, it returns ErrRunning.
+func LockDisk(ctx context.Context, stateDir string, guid uint64, wait bool) (unlock func(), err error) {
+	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(stateDir, fmt.Sprintf("disk-%d.lock", guid))
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return lock(ctx, f, wait)
+}
+
 // Running reports whether a run, or another process, has the job's lock. It reads the kernel's
 // list of locks, because an attempt to lock would block a run. It misses locks on file systems
 // whose files have another device number (btrfs).

@@ -49,12 +49,23 @@ func (r *Run) Err(err error) error {
 		for _, f := range r.Failures() {
 			errs = append(errs, fault.Failf(f.Hint, "job %q to %s: %s", r.Job, f.Target, f.Error))
 		}
-		err = &fault.Error{Class: fault.Failed, Err: errors.Join(errs...)}
+		class := fault.Failed
+		if r.refusedDisks() {
+			class = fault.Refused
+		}
+		err = &fault.Error{Class: class, Err: errors.Join(errs...)}
 	}
 	if r.Outcome == outcome.Interrupted {
 		err = fault.Interrupt("the next run, or the same command, resumes", err)
 	}
 	return err
+}
+
+// refusedDisks reports whether nothing failed except that disks were refused.
+func (r *Run) refusedDisks() bool {
+	return len(r.Failures()) > 0 && !slices.ContainsFunc(r.Targets, func(t *TargetRun) bool {
+		return !t.RefusedDisk && (t.Error != "" || t.Failed > 0)
+	})
 }
 
 // FirstError returns the error of the whole run, or else the first error of a target or dataset,

@@ -3,6 +3,7 @@ package statedir
 import (
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
@@ -78,6 +79,23 @@ type TargetRun struct {
 	Pruned    int               `json:"pruned"`
 	Removed   int               `json:"removed_datasets,omitempty"` // destroyed orphans
 	Datasets  []outcome.Dataset `json:"datasets,omitempty"`         // without datasets that had nothing to send
+	// Disk is the state of the target's disk after the run, as in decide.DiskState; "" = no disk. If
+	// the disk was away, Outcome is "".
+	Disk      string    `json:"disk,omitempty"`
+	DiskSince time.Time `json:"disk_since,omitzero"`
+	// RefusedDisk reports that Error refuses the disk itself, so that the run did not touch it.
+	RefusedDisk bool `json:"refused_disk,omitempty"`
+}
+
+// FailDisk adds an error of the target's disk to the results of the transfer.
+func (t *TargetRun) FailDisk(err error) {
+	t.Outcome = outcome.Worst(t.Outcome, outcome.Of(err))
+	if t.Error != "" {
+		t.Error += "\n"
+	}
+	if t.Error += err.Error(); t.Hint == "" {
+		t.Hint = fault.HintOf(err)
+	}
 }
 
 // WithoutDatasets returns a copy without datasets.

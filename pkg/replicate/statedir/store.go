@@ -69,6 +69,7 @@ func (s *Store) State() (*State, error) {
 		st.LastRun.withoutNil()
 	}
 	maps.DeleteFunc(st.Pools, func(_ string, p *Pool) bool { return p == nil })
+	maps.DeleteFunc(st.Disks, func(_ string, d *replicate.DiskState) bool { return d == nil })
 	maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.DatasetState) bool { return d == nil })
 	for _, d := range st.Datasets {
 		maps.DeleteFunc(d.Targets, func(_ string, a *replicate.CopyState) bool { return a == nil })

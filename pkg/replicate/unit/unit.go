@@ -34,6 +34,11 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 		if j.DrillSchedule() != "" {
 			out[DrillName(j.Name)+".service"], out[DrillName(j.Name)+".timer"] = DrillService(j, p), DrillTimer(j)
 		}
+		for k := range j.Targets {
+			if t := &j.Targets[k]; t.Disk != nil && t.Disk.Import {
+				out[DiskName(j.Name, t.Name)+".service"] = DiskService(j, t, p)
+			}
+		}
 	}
 	return out, nil
 }
@@ -43,6 +48,25 @@ func Name(job string) string { return "zxfer-replicate-" + job }
 
 // DrillName returns the name of the units that drill a job's copies.
 func DrillName(job string) string { return "zxfer-drill-" + job }
+
+// DiskName returns the name of the service that runs a job when a disk appears. The separator is in no
+// name of a job or target.
+func DiskName(job, target string) string { return "zxfer-disk-" + job + "." + target }
+
+// DiskService returns the service that runs a job when the disk of a target appears.
+//
+// udev gives each device with a pool the link /dev/disk/by-uuid/GUID, because blkid(8) reports the
+// pool's GUID as the UUID of a filesystem. systemd makes a device unit of each link. When the device
+// appears, the device unit becomes active and systemd starts the units that it wants. A service that ended
+// is not started again before the device has disappeared. A path unit would start it again as long as
+// the link exists.
+//
+// The service is separate from that of the timer: systemd ignores a start of a running service, and a
+// run in progress may not notice a disk that appears. It waits for the lock of the job instead.
+func DiskService(j *replicate.Job, t *replicate.Target, p Paths) string {
+	s := strings.Replace(Service(j, p), "Description=zxfer: replicate "+j.Name, "Description=zxfer: replicate "+j.Name+" to disk "+t.Name, 1)
+	return s + fmt.Sprintf("\n[Install]\nWantedBy=dev-disk-by\\x2duuid-%d.device\n", t.Disk.GUID())
+}
 
 // Service returns the service of a job, hardened to the needs of a run.
 //
@@ -167,6 +191,9 @@ func service(j *replicate.Job, p Paths, t task) string {
 		after += fmt.Sprintf("ExecStopPost=-+%s replicate notify --due %s %s\n", p.Binary, p.flags(), j.Name)
 	}
 	capabilities, user := rootCapabilities, t.own
+	if j.ImportsDisks() && t.subject == "replicate" {
+		user += runDirectory + "DeviceAllow=block-* rw\n" // zpool import reads all devices
+	}
 	if j.User != "" {
 		capabilities, user = "", "User="+j.User+"\n"
 		if below, ok := strings.CutPrefix(p.StateDir, "/var/lib/"); ok { // systemd creates it for the user
@@ -176,7 +203,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 	kill := "mixed"
 	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.subject == "replicate" {
 		kill = "process" // the watchdog of a freeze survives the run; everything else ends with it
-		if j.User == "" {
+		if j.User == "" && !strings.Contains(user, runDirectory) {
 			user += runDirectory // for coordination after both processes are killed
 		}
 		if j.User == "" && slices.ContainsFunc(j.Freeze, func(z replicate.Freeze) bool { return z.RunAs != "" }) {

@@ -223,3 +223,38 @@ func TestMailUnits(t *testing.T) {
 	require.NotContains(t, service, "5bf66975")
 	require.NotContains(t, service, "notify")
 }
+
+// TestDiskService expects a service for each disk, which its device starts.
+func TestDiskService(t *testing.T) {
+	t.Parallel()
+	f, err := replicate.Parse("x.toml", []byte(`[[job]]
+name = "home"
+source = "tank/home"
+schedule = "hourly"
+snapshots = { take = "s_%Y-%m-%d_%H:%M:%S" }
+[[job.target]]
+name = "offsite"
+to = "offsite/home"
+disk = { pools = { red = "18446744073709551615", blue = "1" }, import = true }
+`))
+	require.NoError(t, err)
+	files, err := Files(f, paths())
+	require.NoError(t, err)
+	require.Len(t, files, 4)
+	service := files["zxfer-disk-home.offsite-red.service"]
+	require.Contains(t, service, "\n[Install]\nWantedBy=dev-disk-by\\x2duuid-18446744073709551615.device\n")
+	require.Contains(t, service, "Description=zxfer: replicate home to disk offsite-red\n")
+	require.Contains(t, service, "replicate run --wait --service")
+	for _, text := range []string{service, files["zxfer-replicate-home.service"]} {
+		require.Contains(t, text, "RuntimeDirectory=zxfer\n")
+		require.Contains(t, text, "DeviceAllow=block-* rw\n", "zpool import reads devices")
+	}
+	require.NotContains(t, files["zxfer-replicate-home.service"], "[Install]")
+	if escape, err := exec.LookPath("systemd-escape"); err == nil {
+		out, err := exec.Command(escape, "--path", "--suffix=device", "/dev/disk/by-uuid/18446744073709551615").Output()
+		require.NoError(t, err)
+		require.Contains(t, service, "WantedBy="+string(out))
+	}
+	f.Jobs[0].Targets[0].Disk.Import, f.Jobs[0].Targets[1].Disk.Import = false, false
+	require.NotContains(t, Service(&f.Jobs[0], paths()), "block-")
+}

@@ -91,7 +91,7 @@ func (p *page) runTables(r *statedir.Run) {
 	t := table{Title: "Run of " + name(r.Job), Columns: []string{"target", "outcome", "sent", "moved", "took"}}
 	for _, x := range r.Targets {
 		b := outcomeBadge(x.Outcome)
-		t.Rows = append(t.Rows, []cell{{Text: name(x.Target), Note: name(x.To)}, {Text: cmp.Or(b.Text, "not started"), Class: b.Class, Note: text(x.Error)},
+		t.Rows = append(t.Rows, []cell{{Text: name(x.Target), Note: name(x.To)}, {Text: cmp.Or(b.Text, diskText(x), "not started"), Class: b.Class, Note: text(x.Error)},
 			{Text: fmt.Sprint(x.Sent), Note: fmt.Sprintf("%d unchanged, %d failed, %d destroyed", x.Unchanged, x.Failed, x.Pruned)},
 			{Text: size.Text(x.Bytes)}, {Text: report.Seconds(x.Seconds)}})
 	}
@@ -101,6 +101,14 @@ func (p *page) runTables(r *statedir.Run) {
 			p.Notes = append(p.Notes, name(r.Job)+": "+text(n))
 		}
 	}
+}
+
+// diskText describes the disk of a target that a run could not send to, "" for other targets.
+func diskText(t *statedir.TargetRun) string {
+	if t.Disk == "" {
+		return ""
+	}
+	return "disk " + name(t.Disk)
 }
 
 // addStatus adds the status of jobs at a time.
@@ -207,6 +215,9 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	}
 	if j.Drill != nil {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
+	}
+	for _, fact := range report.DiskFacts(j, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
+		facts = append(facts, text(fact))
 	}
 	for _, fact := range report.UnknownPools(j, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
 		facts = append(facts, text(fact))

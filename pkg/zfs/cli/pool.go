@@ -18,6 +18,12 @@ type Pools interface {
 	Revert(ctx context.Context, snapshot string) error
 	// Sync writes out the open transaction group of the dataset's pool.
 	Sync(ctx context.Context, dataset string) error
+	// FindPools lists imported and attached pools.
+	FindPools(ctx context.Context, q zfs.PoolQuery) (zfs.FoundPools, error)
+	// ImportPool imports a pool.
+	ImportPool(ctx context.Context, i zfs.PoolImport) error
+	// ExportPool exports a pool that ImportPool has imported, and no other.
+	ExportPool(ctx context.Context, e zfs.PoolExport) error
 }
 
 var _ Pools = (*CLI)(nil)

@@ -57,6 +57,7 @@ type Host struct {
 	marks   map[string]map[string]string // properties of snapshots, by name
 	late    map[string]int               // bytes that "written" lacks until Sync, by dataset
 	healed  map[string]bool              // healed errors, by zfs.DamagedObject.Shown
+	disks   map[uint64]*disk             // pools that may be detached, by GUID
 }
 
 // OpHolds is the operation of Holds, for Around.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfstest"
@@ -155,7 +156,7 @@ func (h *Host) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 // Scrub removes healed errors from Damaged.
 func (h *Host) Scrub(ctx context.Context, pool string) error {
 	return h.do(ctx, zfs.OpScrub, []string{pool}, func() error {
-		h.Damaged.Scan = zfs.Scan{Text: "scrub repaired 0B in 00:00:00 with 0 errors"}
+		h.Damaged.Scan = zfs.Scan{Text: "scrub repaired 0B in 00:00:00 with 0 errors on " + time.Unix(h.Now(), 0).Format(time.ANSIC)}
 		h.Damaged.Objects = slices.DeleteFunc(h.Damaged.Objects, func(t zfs.DamagedObject) bool { return h.healed[t.Shown] })
 		return nil
 	})

@@ -1,0 +1,311 @@
+package replicate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/zfs"
+)
+
+// Disk describes the pools of a target that come and go. ByDisk makes one target of each pool.
+type Disk struct {
+	// Pools maps labels to GUIDs in decimal. All pools have the name in To.
+	Pools map[string]string `toml:"pools"`
+	// Import lets a run import an attached pool, and Export lets it export a pool that it imported.
+	Import bool `toml:"import,omitempty"`
+	Export bool `toml:"export,omitempty"`
+	// Scrub is the maximum age of the last scrub; 0 = zxfer starts no scrub.
+	Scrub Duration `toml:"scrub,omitempty"`
+	// Late is the maximum age of a copy; 0 = copies on disks are never late.
+	Late Duration `toml:"late,omitempty"`
+	// Hold is how long the source holds the common snapshot of an absent disk. Afterwards a
+	// bookmark replaces it; nil = 90 days.
+	Hold *Grace `toml:"hold,omitempty"`
+	// Directories with devices; empty = /dev/disk/by-id.
+	Directories []string `toml:"directories,omitempty"`
+
+	// Of is the name of the target in the job file, and Label the label of this pool. ByDisk sets
+	// both.
+	Of    string `toml:"-"`
+	Label string `toml:"-"`
+}
+
+const (
+	// defaultDiskHold is a quarter, the longest usual interval of a rotation.
+	defaultDiskHold = 90 * day
+	// maxDisks limits the pools of a target.
+	maxDisks = 100
+)
+
+// GUID returns the GUID of the disk's pool, or 0 before ByDisk.
+func (d *Disk) GUID() uint64 {
+	guid, _ := strconv.ParseUint(d.Pools[d.Label], 10, 64) // checked by diskFaults
+	return guid
+}
+
+// DirectoriesOrDefault returns Directories or its default.
+func (d *Disk) DirectoriesOrDefault() []string {
+	if len(d.Directories) == 0 {
+		return []string{"/dev/disk/by-id"}
+	}
+	return d.Directories
+}
+
+// HoldOrDefault returns Hold or its default; 0 = forever.
+func (d *Disk) HoldOrDefault() time.Duration {
+	if d.Hold == nil {
+		return defaultDiskHold
+	}
+	return time.Duration(*d.Hold)
+}
+
+// Identity returns the identity of the disk of a target, whose Disk is not nil.
+func (t *Target) Identity() decide.Disk {
+	e, _ := endpoint.Parse(t.To) // checked by validation
+	d := decide.Disk{Pool: zfs.PoolOf(e.Name), GUID: t.Disk.GUID()}
+	for _, text := range t.Disk.Pools {
+		if guid, err := strconv.ParseUint(text, 10, 64); err == nil {
+			d.Siblings = append(d.Siblings, guid)
+		}
+	}
+	slices.Sort(d.Siblings)
+	return d
+}
+
+// byDisk replaces each target with disks by one target per pool, named NAME-LABEL. Each has its own
+// state, holds and retention.
+func (j *Job) byDisk() {
+	var all []Target
+	for i := range j.Targets {
+		t := j.Targets[i]
+		if t.Disk == nil {
+			all = append(all, t)
+			continue
+		}
+		for _, label := range slices.Sorted(maps.Keys(t.Disk.Pools)) {
+			one, disk := t, *t.Disk
+			disk.Of, disk.Label = t.Name, label
+			one.Name, one.Disk = t.Name+"-"+label, &disk
+			all = append(all, one)
+		}
+	}
+	j.Targets = all
+}
+
+// HasDisks reports whether any target is on a disk.
+func (j *Job) HasDisks() bool {
+	return slices.ContainsFunc(j.Targets, func(t Target) bool { return t.Disk != nil })
+}
+
+// ImportsDisks reports whether a run may import or export a pool, or scrub a disk's pool.
+func (j *Job) ImportsDisks() bool {
+	return slices.ContainsFunc(j.Targets, func(t Target) bool {
+		return t.Disk != nil && (t.Disk.Import || t.Disk.Export || t.Disk.Scrub > 0)
+	})
+}
+
+// disk checks the disks of a target.
+func (f *faults) disk(j *Job, t *Target) {
+	d := t.Disk
+	if d == nil {
+		return
+	}
+	if e, err := endpoint.Parse(t.To); err == nil && !e.Local() {
+		f.addf("disk: to %q is on another host; a disk must be on the host that runs the job", t.To)
+	}
+	if len(d.Pools) == 0 || len(d.Pools) > maxDisks {
+		f.addf(`disk.pools: write labels and GUIDs of 1 to %d pools: { blue = "GUID" } (zpool get guid)`, maxDisks)
+	}
+	seen := map[uint64]string{}
+	for _, label := range slices.Sorted(maps.Keys(d.Pools)) {
+		names := &faults{}
+		if names.checkName(t.Name + "-" + label); label == "" || len(names.errs) > 0 {
+			f.addf(`disk.pools: label %q: write letters, digits, "-" and "_"; with the target's name at most 48`, label)
+		}
+		guid, err := strconv.ParseUint(d.Pools[label], 10, 64)
+		if err != nil || guid == 0 {
+			f.addf("disk.pools: %s = %q is not a GUID in decimal (zpool get -Hp -o value guid POOL)", label, d.Pools[label])
+			continue
+		}
+		if same, ok := seen[guid]; ok {
+			f.addf("disk.pools: %q and %q have the same GUID", same, label)
+		}
+		seen[guid] = label
+	}
+	f.diskActions(j, d)
+}
+
+// diskActions checks the keys about what zxfer may do with the pools.
+func (f *faults) diskActions(j *Job, d *Disk) {
+	if d.Export && !d.Import {
+		f.addf("disk.export has no effect without disk.import = true: zxfer exports only pools that it imported")
+	}
+	if (d.Import || d.Scrub > 0) && cmp.Or(j.User, "root") != "root" {
+		f.addf("disk.import and disk.scrub require root: omit user = %q of the job", j.User)
+	}
+	if d.Hold != nil && j.Bookmarks == "none" {
+		f.addf("disk.hold has no effect with bookmarks = \"none\": without a bookmark, the next send would be a full one")
+	}
+	for _, dir := range d.Directories {
+		if err := CheckPath(dir); err != nil {
+			f.addf("disk.directories: %w", err)
+		}
+	}
+	if d.Scrub != 0 && d.Scrub < Duration(day) {
+		f.addf("disk.scrub = %q: write at least one day, such as 30d", d.Scrub)
+	}
+}
+
+// disksFaults checks that no two targets have the same disk, or the same name with a label.
+func (j *Job) disksFaults(f *faults) {
+	names, disks := map[string]string{}, map[string]string{}
+	for i := range j.Targets {
+		t := &j.Targets[i]
+		if t.Disk == nil {
+			names[t.Name] = t.Name
+		}
+	}
+	for i := range j.Targets {
+		t := &j.Targets[i]
+		if t.Disk == nil {
+			continue
+		}
+		for _, label := range slices.Sorted(maps.Keys(t.Disk.Pools)) {
+			if other, ok := names[t.Name+"-"+label]; ok {
+				f.addf("target %q: disk.pools: label %q gives the name %s-%s, which target %q has", t.Name, label, t.Name, label, other)
+			}
+			names[t.Name+"-"+label] = t.Name
+			key := t.Disk.Pools[label] + " " + t.To
+			if other, ok := disks[key]; ok && other != t.Name {
+				f.addf("targets %q and %q are the same dataset on the same disk", other, t.Name)
+			}
+			disks[key] = t.Name
+		}
+	}
+}
+
+// DiskState is what runs know about a disk.
+type DiskState struct {
+	State decide.DiskState `json:"state"`
+	Since time.Time        `json:"since,omitzero"` // start of the first run that saw this state
+	Pool  string           `json:"pool"`
+	GUID  uint64           `json:"guid,string"`
+	// First is the start of the first run that looked for the disk. Seen is that of the last one
+	// that used it.
+	First time.Time `json:"first,omitzero"`
+	Seen  time.Time `json:"seen,omitzero"`
+	// Scrubbed is when the last known scrub of the pool completed.
+	Scrubbed time.Time `json:"scrubbed,omitzero"`
+	// Root is the GUID of the copy's root dataset, 0 before the first copy.
+	Root uint64 `json:"root_guid,string,omitempty"`
+	// Reason is why a run could not use or release the disk, "" if there is none.
+	Reason string `json:"reason,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// Disk returns the state of a target's disk, and creates it if it is missing. If the GUID has changed,
+// the disk is a new one.
+func (s *State) Disk(t *Target, now time.Time) *DiskState {
+	id := t.Identity()
+	if s.Disks == nil {
+		s.Disks = map[string]*DiskState{}
+	}
+	d := s.Disks[t.Name]
+	if d == nil || d.GUID != id.GUID || d.Pool != id.Pool {
+		d = &DiskState{State: decide.DiskAway, Since: now, Pool: id.Pool, GUID: id.GUID, First: now}
+		s.Disks[t.Name] = d
+	}
+	return d
+}
+
+// Next applies an event at a time. It returns the refusal of an action.
+func (d *DiskState) Next(e decide.DiskEvent, now time.Time) error {
+	next, err := decide.NextDisk(d.State, e)
+	if err != nil {
+		return err
+	}
+	if next != d.State {
+		d.State, d.Since = next, now
+	}
+	return nil
+}
+
+// ScrubDue reports whether a scrub of the disk's pool is due, or was interrupted.
+func (d *DiskState) ScrubDue(every Duration, now time.Time) bool {
+	return every > 0 && (d.State == decide.DiskScrubbing || d.Scrubbed.IsZero() || d.Scrubbed.After(now) || now.Sub(d.Scrubbed) >= time.Duration(every))
+}
+
+// LateAfter returns when a copy on a disk becomes late, or zero for never. success is the start of the
+// last run that brought it up to date.
+func (d *DiskState) LateAfter(late Duration, success, now time.Time) time.Time {
+	if late == 0 {
+		return time.Time{}
+	}
+	from := success
+	if from.IsZero() || from.After(now) { // never, or the clock is or was wrong
+		from = d.First
+	}
+	return from.Add(time.Duration(late))
+}
+
+// expired reports whether a bookmark suffices for a copy on an absent disk.
+func (t *TargetState) expired(j *Job, a *CopyState, now time.Time) bool {
+	if !t.Absent || t.Disk == nil || j.Bookmarks == "none" || a.BaseGUID == 0 || a.Success.IsZero() {
+		return false
+	}
+	hold := t.Disk.HoldOrDefault()
+	return hold > 0 && now.Sub(a.Success) > hold
+}
+
+// bookmarkSuffices is the need for a snapshot whose bookmark serves as the incremental source of an
+// absent disk. It keeps the bookmark, but not the snapshot.
+const bookmarkSuffices = "bookmarked for an absent disk"
+
+// hasBookmark reports whether a dataset has a bookmark of a snapshot.
+func hasBookmark(d *zfs.Dataset, guid uint64) bool {
+	return slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Bookmark && v.GUID == guid })
+}
+
+// expire replaces the hold on the source by a bookmark.
+func (h *HoldChange) expire(j *Job, p *pair) {
+	a := *p.known
+	base, exists := p.source.SnapshotOf(a.BaseGUID)
+	if !exists {
+		return
+	}
+	if !hasBookmark(p.source, a.BaseGUID) {
+		b := bookmarkOf(j.Name, p.source.Name, base.Name)
+		if b == "" { // the name is too long: the hold stays
+			return
+		}
+		h.Bookmarks[b] = base.In(p.source.Name)
+		h.Copies[p.source.Name] = &a // the next run releases the hold, when it has seen the bookmark
+		return
+	}
+	a.Held = slices.Clone(a.Held) // Placed removes the released holds
+	for _, held := range a.Held {
+		if held.Source != "" {
+			h.OnSource.drop(held.Source, "")
+			h.Copies[p.source.Name] = &a
+		}
+	}
+}
+
+// DiskTarget returns the target on a disk with that name, or nil.
+func (j *Job) DiskTarget(name string) *Target {
+	for i := range j.Targets {
+		if t := &j.Targets[i]; t.Name == name && t.Disk != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// String returns the disk for people: pool and GUID.
+func (d *DiskState) String() string { return fmt.Sprintf("pool %s, GUID %d", d.Pool, d.GUID) }
