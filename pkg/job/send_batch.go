@@ -27,6 +27,9 @@ type Batch struct {
 	// Review, if not nil, is called with the plan before any change. It may refuse datasets and
 	// edit existing conflicts.
 	Review func(*plan.Plan, plan.State)
+	// BeforeMove, if not nil, is called with a plan that has streams, before anything changes. It is
+	// not called with DryRun.
+	BeforeMove func(context.Context, *plan.Plan)
 }
 
 // BatchResult is the result of a Batch.
@@ -59,6 +62,9 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	res.Datasets = append(perDataset.refused, planned...)
 	if b.DryRun {
 		return res, nil
+	}
+	if b.BeforeMove != nil && t.report.Plan.Steps() > 0 {
+		b.BeforeMove(ctx, t.report.Plan)
 	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)

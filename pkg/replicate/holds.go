@@ -50,7 +50,7 @@ func moveHolds(j *Job, t *TargetState, copies []*pair) *HoldChange {
 func (h *HoldChange) add(j *Job, p *pair) {
 	a, at := *p.known, p.sent
 	var base Held
-	if j.Holds != "none" && j.Holds != "target" {
+	if j.holdsSource() {
 		base.Source = at.Newest.In(at.Source)
 	}
 	if j.Holds != "none" && j.Holds != "source" {
@@ -75,6 +75,7 @@ func (h *HoldChange) add(j *Job, p *pair) {
 	if _, exists := p.source.SnapshotOf(a.BaseGUID); !exists && a.BaseGUID != 0 && base != (Held{}) {
 		held = append(held, p.possibleHolds(base)...)
 	}
+	held = slices.DeleteFunc(held, func(was Held) bool { return was == Held{Source: base.Source} }) // part of the new base
 	for _, was := range held {
 		h.OnSource.drop(was.Source, base.Source)
 		h.OnTarget.drop(was.Target, base.Target)
@@ -83,7 +84,7 @@ func (h *HoldChange) add(j *Job, p *pair) {
 	h.OnTarget.place(base.Target)
 	a.Held = append(slices.DeleteFunc(held, func(h Held) bool { return h == base }), now...)
 	a.Base, a.BaseOnTarget, a.BaseGUID, a.Moving = at.Newest.Name, at.NewestOnTarget, at.Newest.GUID, true
-	if b := bookmarkOf(j.Name, at.Source, at.Newest.Name); b != "" && j.Bookmarks != "none" {
+	if b := bookmarkOf(j.Name, at.Source, at.Newest.Name); b != "" && j.Bookmarks != "none" && !hasBookmark(p.source, b, at.Newest.GUID) {
 		h.Bookmarks[b] = at.Newest.In(at.Source)
 	}
 	h.Copies[at.Source] = &a
@@ -109,6 +110,13 @@ func (p *pair) possibleHolds(base Held) (out []Held) {
 		}
 	}
 	return out
+}
+
+// hasBookmark reports whether a dataset has a bookmark with that full name and GUID.
+func hasBookmark(d *zfs.Dataset, name string, guid uint64) bool {
+	return slices.ContainsFunc(d.Versions, func(v zfs.Version) bool {
+		return v.Kind == zfs.Bookmark && v.GUID == guid && v.In(d.Name) == name
+	})
 }
 
 // bookmarkOf returns the full name of the job's bookmark of a snapshot, or "" if it would be too

@@ -100,6 +100,11 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 		return failed
 	}
 	w.run.Pruned += len(d.Bookmarks)
+	for _, b := range w.bookmarks { // of intermediate snapshots, which the run needed only until its streams ended
+		if slices.Contains(d.Bookmarks, b.In(b.Dataset)) {
+			w.run.Pruned--
+		}
+	}
 	return failed
 }
 

@@ -65,6 +65,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 		b.updateState(v, missed)
 		after.Targets = append(after.Targets, b.targetState())
 	}
+	v.AddBookmarks(w.bookmarks)
 	d := w.decide(ctx, after)
 	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
 		w.moveHolds(context.WithoutCancel(ctx), h)
@@ -117,7 +118,7 @@ func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
 	// Release the old holds only after the new ones are in place.
 	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
 	defer w.activity("placing holds and bookmarks for %s", h.Target)()
-	source, err := w.source.place(ctx, tag, h.OnSource.Place)
+	source, err := w.placeRest(ctx, tag, h.OnSource.Place)
 	placed := done(err)
 	onTarget, err := target.place(ctx, tag, h.OnTarget.Place)
 	placedThere := done(err)

@@ -75,7 +75,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 			CarryProperties: carry, CarryNamed: named, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 		},
 		Settings: t.transfer.Settings, Clock: w.Now, Retries: w.job.RetriesOrDefault(), SkipChecks: t.transfer.SkipChecks,
-	}, Review: func(p *plan.Plan, st plan.State) {
+	}, BeforeMove: func(ctx context.Context, p *plan.Plan) { w.protect(ctx, t, v, p) }, Review: func(p *plan.Plan, st plan.State) {
 		w.shared.Lock()
 		defer w.shared.Unlock()
 		for _, news := range v.Review(t.target, p, &st) {
@@ -206,54 +206,15 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	}
 }
 
-// sendReporter is a job.Reporter that saves what is being sent before the first stream starts. If the
-// target is unreachable after an interruption, the source must keep what the target may have
-// received.
+// sendReporter is a job.Reporter that names job and target in messages.
 type sendReporter struct {
 	job.Reporter
-	w     *jobRun
-	to    string
-	plan  *plan.Plan
-	saved bool
+	w  *jobRun
+	to string
 }
 
 func (s *sendReporter) Log(message string) {
 	s.Reporter.Log(replicate.Keys(s.w.job.Name + " to " + s.to + ": " + message))
-}
-
-func (s *sendReporter) Planned(r *job.Report) {
-	s.plan = r.Plan
-	aside := func(d *plan.Dataset) bool { return d.Rename != nil }
-	if !r.DryRun && r.Plan != nil && slices.ContainsFunc(r.Plan.Datasets, aside) {
-		s.savePlan()
-	}
-	s.Reporter.Planned(r)
-}
-
-func (s *sendReporter) Started(id int, d *plan.Dataset, step int) {
-	s.savePlan()
-	s.Reporter.Started(id, d, step)
-}
-
-// savePlan saves the plan in the state, once.
-func (s *sendReporter) savePlan() {
-	s.w.shared.Lock()
-	defer s.w.shared.Unlock()
-	if s.saved {
-		return
-	}
-	s.saved = true
-	for _, d := range s.plan.Datasets {
-		if len(d.Steps) > 0 {
-			s.w.state.Copy(d.Source, s.to).Sending = d.Final.CreateTXG
-		}
-		if a := d.Rename; a != nil {
-			s.w.state.AddDiverged(replicate.DivergedCopy{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
-		}
-	}
-	if err := s.w.store.Save(s.w.state); err != nil {
-		s.w.note("%s: cannot record the current transfers: %v", s.to, err)
-	}
 }
 
 // gate limits how many datasets of a job are sent concurrently. The target with the fewest running
