@@ -3,6 +3,7 @@ package plan
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"zxfer/pkg/zfs"
 )
@@ -156,6 +157,21 @@ func Simulate(l zfs.Listing, name func(dataset string) string) zfs.Listing {
 			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: nextTXG(d), Simulated: true}
 			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
 			l.Datasets[i] = &c
+		}
+	}
+	return l
+}
+
+// SimulateRenames returns a copy of a listing after datasets were renamed with their descendants.
+func SimulateRenames(l zfs.Listing, renames []zfs.RenamedCopy) zfs.Listing {
+	l.Datasets = slices.Clone(l.Datasets)
+	for _, r := range renames {
+		for i, d := range l.Datasets {
+			if rest, ok := strings.CutPrefix(d.Name, r.Dataset); ok && (rest == "" || rest[0] == '/') {
+				c := *d
+				c.Name = r.As + rest
+				l.Datasets[i] = &c
+			}
 		}
 	}
 	return l

@@ -158,6 +158,9 @@ type Target struct {
 	// OnDivergence is "refuse", or "rotate", which renames a diverged copy and replaces it with a
 	// full send; "" = refuse.
 	OnDivergence string `toml:"on_divergence,omitempty"`
+	// OnRename is "refuse", or "follow", which renames a copy whose source dataset was renamed; "" =
+	// refuse.
+	OnRename string `toml:"on_rename,omitempty"`
 	// Mirror destroys snapshots and datasets that were deleted on the source; nil keeps them.
 	Mirror *Mirror `toml:"mirror,omitempty"`
 	// Transfer replaces the job's.

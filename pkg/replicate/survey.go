@@ -28,6 +28,9 @@ type Survey struct {
 	Unchanged map[string]bool
 	// Excluded holds, by target name, the source datasets that the target does not take.
 	Excluded map[string]map[string]bool
+	// Renames holds what becomes of outdated names of copies, by target name. Only targets with
+	// on_rename = "follow" have an entry.
+	Renames map[string]*Renames
 }
 
 // Choose sets Source to the datasets in All that the job takes, and fills Excluded.

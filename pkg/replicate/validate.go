@@ -141,6 +141,7 @@ func (j *Job) targetFaults(f *faults) {
 		f.grid("retention", t.Retention)
 		f.first(t.First)
 		f.oneOf("on_divergence", t.OnDivergence, "refuse", "rotate")
+		f.oneOf("on_rename", t.OnRename, "refuse", "follow")
 		f.mirror(j, t)
 		f.choice(&t.Selection, j.Recursive)
 		f.sent(&t.Snapshots.SnapshotLimits)

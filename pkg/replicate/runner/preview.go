@@ -54,8 +54,10 @@ type TargetPreview struct {
 	Wire     connect.Report    `json:"wire"`
 	Excluded int               `json:"left_out,omitempty"` // datasets of the job that the target excludes
 	Refused  []outcome.Dataset `json:"refused,omitempty"`
-	Error    string            `json:"error,omitempty"`
-	Hint     string            `json:"hint,omitempty"`
+	// Renames are copies whose source dataset was renamed.
+	Renames []*replicate.CopyRename `json:"renames,omitempty"`
+	Error   string                  `json:"error,omitempty"`
+	Hint    string                  `json:"hint,omitempty"`
 }
 
 // Err returns an error, for the exit code, if the next run or a later one would fail in any
@@ -83,6 +85,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
+	w.planRenames(ctx, v)
 	p.Datasets = len(v.Source.Datasets)
 	due := v.DueSnapshots()
 	p.Snapshots, p.Frozen = append(p.Snapshots, due.Names...), due.Frozen
@@ -99,6 +102,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		}
 		p.Targets = append(p.Targets, b.preview())
 		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.name])
+		if r := v.Renames[t.name]; r != nil {
+			p.Targets[len(p.Targets)-1].Renames = r.Copies
+		}
 		w.expected[t.name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
 	}

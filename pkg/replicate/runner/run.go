@@ -58,6 +58,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
 		return snapErr
 	}
+	w.followRenames(ctx, v)
 	// A failure to take some snapshots does not stop the transfer.
 	after := &replicate.RunState{Survey: v}
 	for i, b := range w.send(ctx, v) {

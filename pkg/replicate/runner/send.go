@@ -65,7 +65,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	}
 	// Only retention needs the other snapshots of a target.
 	carry, named := t.target.Properties.Carries()
-	b := job.Batch{Survey: survey, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
+	b := job.Batch{Survey: survey, Renames: renamesAt(v, t.name), Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
@@ -184,7 +184,10 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	copies, sources := b.result.Target.ByName(), v.Source.ByName()
 	for _, d := range b.result.Datasets {
 		a := st.Copy(d.Source, b.name)
-		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
+		a.Bytes, a.Seconds = d.Bytes, d.Seconds
+		if d.Err == nil || !a.Renamed { // otherwise the copy still has the former name
+			a.Target, a.Renamed = d.Target, false
+		}
 		a.Record(v.Started, cmp.Or(d.Err, missed[d.Source]))
 		if d.Err != nil {
 			continue
