@@ -112,6 +112,10 @@ type Snapshots struct {
 	SkipUnchanged bool `toml:"skip_unchanged,omitempty"`
 	// Adopt are patterns (see plan.Pattern) of the names of foreign snapshots.
 	Adopt []string `toml:"adopt,omitempty"`
+	// ReceivedFrom is "JOB:TARGET": the job of another host, and its target, that sends the source to
+	// this host. The job sends only snapshots that that job has confirmed by its holds. Empty Adopt
+	// then means all names. "" = the source is no copy.
+	ReceivedFrom string `toml:"received_from,omitempty"`
 	SnapshotLimits
 }
 
@@ -151,7 +155,10 @@ type Target struct {
 	// Snapshots narrows the job's scope.
 	Snapshots TargetSnapshots `toml:"snapshots,omitempty"`
 	// Retention applies to the target; nil keeps everything.
-	Retention  *Grid      `toml:"retention,omitempty"`
+	Retention *Grid `toml:"retention,omitempty"`
+	// SentOnBy are jobs on the target's host that send this copy on. Retention and Mirror keep
+	// snapshots that they have not sent.
+	SentOnBy   []string   `toml:"sent_on_by,omitempty"`
 	Properties Properties `toml:"properties,omitempty"`
 	// First replaces the job's.
 	First plan.First `toml:"first,omitempty"`

@@ -226,6 +226,7 @@ func (v *Survey) EndLocal(missed map[string]error, failed error) {
 func (v *Survey) Forget() {
 	concerned := map[string]bool{}
 	maps.Copy(concerned, v.Unchanged)
+	maps.Copy(concerned, v.Waiting)
 	for _, d := range v.Source.Datasets {
 		concerned[d.Name] = true
 	}

@@ -85,6 +85,10 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
+	if err := w.confirm(ctx, v); err != nil {
+		p.Error, p.Hint = err.Error(), fault.HintOf(err)
+		return p, ctx.Err()
+	}
 	w.planRenames(ctx, v)
 	p.Datasets = len(v.Source.Datasets)
 	due := v.DueSnapshots()

@@ -54,6 +54,9 @@ func (w *jobRun) execute(ctx context.Context) error {
 		return err
 	}
 	defer func() { v.Forget() }() // v is reassigned below
+	if err := w.confirm(ctx, v); err != nil {
+		return err
+	}
 	v, missed, snapErr := w.takeSnapshots(ctx, v)
 	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
 		return snapErr

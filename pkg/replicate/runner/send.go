@@ -49,7 +49,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 // checkExcluded returns an error if a target excludes all datasets of the job.
 func checkExcluded(w *jobRun, t *side, v *replicate.Survey) error {
 	all := len(v.Source.Datasets) + len(v.Unchanged)
-	if len(v.Excluded[t.name]) < all {
+	if all == 0 || len(v.Excluded[t.name]) < all { // a relay may wait for all
 		return nil
 	}
 	return errAllExcluded(&t.target.Selection, w.source, all)
