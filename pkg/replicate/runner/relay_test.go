@@ -302,3 +302,20 @@ func TestRelayHoldsFail(t *testing.T) {
 	require.Equal(t, outcome.Failed, r.then(t).Outcome)
 	require.Equal(t, []string{"s0"}, r.names("far/copy"))
 }
+
+// TestRelayLost loses B. Job j then sends to C directly, by increments.
+func TestRelayLost(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	r.both(t, "s0")
+	r.both(t, "s1")
+	var was uint64
+	r.Edit(func(all map[string]*zfs.Dataset) { was = all["far/copy"].GUID })
+	r.away = "dst"
+	r.job.Targets[0].To, r.job.Targets[0].SentOnBy = "far/copy", nil
+	r.takeAll("s2")
+	run := r.first(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+	require.Contains(t, r.names("far/copy"), "s2")
+	r.Edit(func(all map[string]*zfs.Dataset) { require.Equal(t, was, all["far/copy"].GUID) })
+}

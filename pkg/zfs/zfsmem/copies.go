@@ -70,8 +70,10 @@ func (h *Host) renameCopy(r zfs.RenamedCopy) error {
 // rename renames a dataset and its descendants.
 func (h *Host) rename(from, to string) {
 	for _, d := range h.datasets {
-		if origin := d.Get("origin"); strings.HasPrefix(origin, from+"@") || strings.HasPrefix(origin, from+"/") {
-			set(d, "origin", to+strings.TrimPrefix(origin, from))
+		for _, p := range []string{"origin", "encryptionroot"} {
+			if v := d.Get(p); v == from || strings.HasPrefix(v, from+"@") || strings.HasPrefix(v, from+"/") {
+				set(d, p, to+strings.TrimPrefix(v, from))
+			}
 		}
 	}
 	for _, name := range h.subtree(from) {
