@@ -167,8 +167,8 @@ retention = { last = 12 }
 	requireRelayed()
 
 	// A receive into B runs, and is then interrupted, while the relay runs.
-	write(24 << 20)
-	a.write(t, fmt.Sprintf(textA, src, `transfer = { bandwidth = "2MiB" }`, dst))
+	write(48 << 20)
+	a.write(t, fmt.Sprintf(textA, src, `transfer = { bandwidth = "512KiB" }`, dst))
 	slow := a.startAt(t, now, "run", "home")
 	receiving := func(argv []string) bool { return len(argv) > 1 && argv[0] == "zfs" && argv[1] == "receive" }
 	require.Eventually(t, func() bool { return len(pidsOn(t, betaPool, receiving)) > 0 || slow.ended() }, testenv.Timeout(), 10*time.Millisecond)

@@ -38,7 +38,7 @@ func (v *Survey) CheckTaking() error {
 	return nil
 }
 
-// ToConfirm returns the snapshots of a relay whose holds Confirm needs: those that no target has.
+// ToConfirm returns the snapshots of a relay that no target has. Confirm needs their holds.
 func (v *Survey) ToConfirm() (names []string) {
 	if v.Job.upstreamTag() == "" {
 		return nil
@@ -126,10 +126,22 @@ func (p *pair) unsent(out map[uint64]string) {
 		}
 		for _, s := range p.copied.Snapshots() {
 			if s.CreateTXG > sent && out[s.GUID] == "" {
-				out[s.GUID] = "job " + job + " has not sent it on"
+				out[s.GUID] = "job " + job + notSentOn
 			}
 		}
 	}
+}
+
+const notSentOn = " has not sent it on"
+
+// Unsent returns the number of snapshots that a pruning keeps only because a relay has not sent them.
+func (p *Pruning) Unsent() (n int) {
+	for _, why := range p.KeepReasons {
+		if strings.HasSuffix(why, notSentOn) {
+			n++
+		}
+	}
+	return n
 }
 
 // relayFaults adds errors in a job whose source is a copy.

@@ -68,6 +68,15 @@ func (v *Survey) outdated(t *Target) (all []*zfs.Dataset) {
 	return all
 }
 
+// RenameList returns the dataset to list for PlanRenames: the copy of the source's root, or RenameRoot
+// if that copy is to be renamed.
+func (v *Survey) RenameList(t *Target) string {
+	if outdated := v.outdated(t); len(outdated) > 0 && outdated[0].Name == v.Root {
+		return t.RenameRoot()
+	}
+	return t.CopyOf(v.Root, v.Root)
+}
+
 // RenameRoot returns the dataset of the target at or below which copies may be renamed.
 func (t *Target) RenameRoot() string {
 	e, err := endpoint.Parse(t.To)
@@ -77,7 +86,7 @@ func (t *Target) RenameRoot() string {
 	return strings.TrimSuffix(e.Name, "/")
 }
 
-// PlanRenames returns what becomes of the outdated names on a target. l lists RenameRoot with all
+// PlanRenames returns what becomes of the outdated names on a target. l lists RenameList with all
 // descendants and versions. It changes neither.
 func (v *Survey) PlanRenames(t *Target, l *zfs.Listing) *Renames {
 	r := &renamePlanner{survey: v, target: t, names: map[string]*zfs.Dataset{}, now: map[*zfs.Dataset]string{}, Renames: &Renames{}}
@@ -100,8 +109,7 @@ func (v *Survey) PlanRenames(t *Target, l *zfs.Listing) *Renames {
 	return r.Renames
 }
 
-// find finds the copy: under its recorded name, or where a killed run left it, which is its new name or
-// a temporary one.
+// find finds the copy under its recorded name or, after a killed run, under its new or temporary name.
 func (r *renamePlanner) find(c *outdatedCopy) {
 	switch {
 	case r.isAt(c, c.From):

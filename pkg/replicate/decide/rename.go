@@ -17,7 +17,7 @@ const (
 	CopyOutdated RenameState = "outdated"
 )
 
-// RenameEvent is what a run finds out about a copy's name.
+// RenameEvent is an observation of a run about a copy's name.
 type RenameEvent string
 
 // Events of a copy's name.

@@ -37,7 +37,7 @@ func (w *jobRun) protect(ctx context.Context, t *side, v *replicate.Survey, p *p
 }
 
 // savePlan saves the streams of a plan in the state. If the target is unreachable after an
-// interruption, the source must keep what the target may have received.
+// interruption, the source must keep all snapshots that the target may have received.
 func (w *jobRun) savePlan(target string, p *plan.Plan, s *replicate.Steps) {
 	w.shared.Lock()
 	defer w.shared.Unlock()

@@ -81,6 +81,9 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 			w.run.Targets[i].Pruned += removed
 			w.run.Targets[i].Removed += p.Removed
 		}
+		if n := p.Unsent(); n > 0 {
+			w.note("%s on %s keeps %s, because a job of sent_on_by has not sent %s on", p.Rule(), p.Side, english.Plural(n, "snapshot", ""), english.PluralWord(n, "it", "them"))
+		}
 		if p.Error == "" {
 			continue
 		}

@@ -85,7 +85,9 @@ func TestRelayRetentionKeepsUnsent(t *testing.T) {
 	r.away = "far"
 	for i := 1; i < 8; i++ {
 		r.takeAll(fmt.Sprint("s", i))
-		require.Equal(t, outcome.Done, r.first(t).Outcome)
+		run := r.first(t)
+		require.Equal(t, outcome.Done, run.Outcome)
+		require.Equal(t, i > 2, len(run.Notes) > 0, run.Notes)
 		require.NotEmpty(t, r.then(t).Targets[0].Error)
 	}
 	require.Equal(t, []string{"s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"}, r.names("dst/copy"))
@@ -95,7 +97,9 @@ func TestRelayRetentionKeepsUnsent(t *testing.T) {
 	require.Equal(t, "t", p.Prunings[len(p.Prunings)-1].Side)
 	require.Equal(t, "job relay has not sent it on", p.Prunings[len(p.Prunings)-1].KeepReasons["dst/copy@s3"])
 	r.away = ""
-	r.both(t, "s9")
+	r.takeAll("s9")
+	r.first(t)
+	require.Equal(t, outcome.Done, r.then(t).Outcome)
 	require.Equal(t, []string{"s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"}, r.names("far/copy"))
 	r.both(t, "s10")
 	require.Equal(t, []string{"s9", "s10"}, r.names("dst/copy"))

@@ -17,9 +17,10 @@ func (w *jobRun) planRenames(ctx context.Context, v *replicate.Survey) {
 		if !t.target.FollowsRenames() || !v.OutdatedNames(t.target) {
 			continue
 		}
-		l, err := t.list(ctx, hosts.ListQuery{Dataset: t.target.RenameRoot(), Recursive: true, Versions: true})
+		l, err := t.list(ctx, hosts.ListQuery{Dataset: v.RenameList(t.target), Recursive: true, Versions: true})
 		if err != nil {
-			continue // the batch reports it
+			w.note("%s: cannot list the copies of renamed datasets: %v", t.name, err)
+			continue
 		}
 		v.Renames[t.name] = v.PlanRenames(t.target, &l)
 	}
