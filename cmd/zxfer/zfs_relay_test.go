@@ -170,8 +170,9 @@ retention = { last = 12 }
 	write(48 << 20)
 	a.write(t, fmt.Sprintf(textA, src, `transfer = { bandwidth = "512KiB" }`, dst))
 	slow := a.startAt(t, now, "run", "home")
-	receiving := func(argv []string) bool { return len(argv) > 1 && argv[0] == "zfs" && argv[1] == "receive" }
+	receiving := func(argv []string) bool { return len(argv) > 1 && filepath.Base(argv[0]) == "zfs" && argv[1] == "receive" }
 	require.Eventually(t, func() bool { return len(pidsOn(t, betaPool, receiving)) > 0 || slow.ended() }, testenv.Timeout(), 10*time.Millisecond)
+	require.False(t, slow.ended(), "no receive was seen")
 	runB()
 	require.False(t, slow.ended(), "the receive ended too early")
 	require.NoError(t, slow.cmd.Process.Kill())
