@@ -24,8 +24,8 @@ type StepBookmark struct {
 }
 
 // maxStepBookmarks is how many snapshots of one stream get a bookmark. If it brings more, only the
-// last one does: a listing reads every bookmark, and most are stale after the run.
-const maxStepBookmarks = 100
+// last one does: most are stale after the run, and without libzfs_core each needs a command.
+const maxStepBookmarks = 30
 
 // StepsOf returns the protection for a plan.
 func (v *Survey) StepsOf(p *plan.Plan) *Steps {
