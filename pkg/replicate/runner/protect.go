@@ -16,7 +16,7 @@ import (
 func (w *jobRun) protect(ctx context.Context, t *side, v *replicate.Survey, p *plan.Plan) {
 	s := v.StepsOf(p)
 	w.savePlan(t.name, p, s)
-	defer w.activity("placing holds and bookmarks before sending to %s", t.name)()
+	defer w.reporter(w.job.Name, t.name).Activity(w.job.Name + ": placing holds and bookmarks before sending to " + t.name)()
 	tag := replicate.Tag(w.job.Name, t.name)
 	unheld, err := w.source.place(ctx, tag, s.Hold)
 	w.shared.Lock()

@@ -325,3 +325,17 @@ func TestRelayLost(t *testing.T) {
 	require.Contains(t, r.names("far/copy"), "s2")
 	r.Edit(func(all map[string]*zfs.Dataset) { require.Equal(t, was, all["far/copy"].GUID) })
 }
+
+// TestRelayFollowsRenames renames a dataset on A. Both jobs rename their copies.
+func TestRelayFollowsRenames(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	r.job.Targets[0].OnRename, r.on.job.Targets[0].OnRename = "follow", "follow"
+	r.both(t, "s0")
+	was := r.Get("far/copy/a", "guid")
+	r.renameTree("src/a", "src/c")
+	r.both(t, "s1")
+	require.Equal(t, was, r.Get("far/copy/c", "guid"))
+	require.Equal(t, []string{"far", "far/copy", "far/copy/c"}, r.datasets("far"))
+	require.Equal(t, []string{"s0", "s1"}, r.names("far/copy/c"))
+}

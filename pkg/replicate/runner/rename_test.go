@@ -355,3 +355,38 @@ func TestFollowNewParent(t *testing.T) {
 	}
 	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy/new/b"))
 }
+
+// TestFollowKeepsHolds expects that a new dataset with the former name of a renamed one does not release
+// the holds of that one.
+func TestFollowKeepsHolds(t *testing.T) {
+	t.Parallel()
+	r := renaming(t)
+	r.renameTree("src/b", "src/c")
+	r.Create("src/b", nil)
+	r.snapshot("src/b", "s2")
+	r.now += 10
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+	r.requireCopies(t)
+	for _, held := range []string{"src/c@s1", "dst/copy/c@s1", "src/b@s2", "dst/copy/b@s2"} {
+		require.Equal(t, []string{"zxfer:j:t"}, r.held(held), held)
+	}
+}
+
+// TestFollowAmbiguous expects that a copy keeps its name if two source datasets may be its original.
+func TestFollowAmbiguous(t *testing.T) {
+	t.Parallel()
+	r := renaming(t)
+	was := r.Get("dst/copy/b", "guid")
+	r.renameTree("src/b", "src/c")
+	r.Copy("src/c", "src/b", "s1")
+	r.before = func(op string, names []string) error {
+		require.NotEqual(t, zfs.OpRename, op, names)
+		return nil
+	}
+	r.takeAll("s2")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+	require.Equal(t, was, r.Get("dst/copy/b", "guid"))
+	r.requireCopies(t)
+}
