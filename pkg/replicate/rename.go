@@ -294,6 +294,10 @@ func (r *renamePlanner) otherData(above string) string {
 	for _, g := range r.survey.State.OrphansAt(r.target.Name) {
 		owned[g.Dataset] = true
 	}
+	left := r.left()
+	for _, name := range slices.Collect(maps.Keys(owned)) { // where a killed run left them
+		owned[left(name)] = true
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.names)) {
 		if strings.HasPrefix(name, above+"/") && !owned[r.names[name].Name] && !zfs.IsDiverged(name) {
 			return name
@@ -318,21 +322,7 @@ func (r *renamePlanner) rename(c *outdatedCopy, to string, createParents bool) {
 // RecordRenames records the outcome of the first steps on a target: the copies, their descendants,
 // diverged copies and orphans have new names. Names that a killed run left are recorded, too.
 func (s *State) RecordRenames(target string, r *Renames, done int) {
-	left := []*CopyRename{}
-	for _, c := range r.Copies {
-		if c.was != "" && c.was != c.From {
-			left = append(left, c)
-		}
-	}
-	slices.SortFunc(left, func(a, b *CopyRename) int { return len(b.From) - len(a.From) })
-	s.rename(target, func(name string) string {
-		for _, c := range left {
-			if rest, ok := renamedPart(name, c.From); ok {
-				return c.was + rest
-			}
-		}
-		return name
-	})
+	s.rename(target, r.left())
 	for _, step := range r.Steps[:done] {
 		s.rename(target, func(name string) string {
 			if rest, ok := renamedPart(name, step.Dataset); ok {
@@ -348,8 +338,28 @@ func (s *State) RecordRenames(target string, r *Renames, done int) {
 	}
 }
 
-// renamedPart returns what follows the name of a dataset in the name of itself, a descendant, or one of
-// their snapshots.
+// left returns a function that maps a recorded name to the name that a killed run left.
+func (r *Renames) left() func(name string) string {
+	moved := []*CopyRename{}
+	for _, c := range r.Copies {
+		if c.was != "" && c.was != c.From {
+			moved = append(moved, c)
+		}
+	}
+	// The longest name counts: a copy may have been moved after its parent.
+	slices.SortFunc(moved, func(a, b *CopyRename) int { return len(b.From) - len(a.From) })
+	return func(name string) string {
+		for _, c := range moved {
+			if rest, ok := renamedPart(name, c.From); ok {
+				return c.was + rest
+			}
+		}
+		return name
+	}
+}
+
+// renamedPart returns the rest of the name of a dataset, a descendant or one of their snapshots after the
+// name of the dataset.
 func renamedPart(name, of string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(name, of)
 	return rest, ok && (rest == "" || strings.ContainsAny(rest[:1], "/@"))

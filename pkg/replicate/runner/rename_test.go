@@ -21,12 +21,12 @@ func (r *replica) renameTree(from, to string) {
 	require.NoError(r.t, r.RenameCopies(r.t.Context(), []zfs.RenamedCopy{one}))
 }
 
-// renaming returns a replica with copies of src/a, src/a/x and src/b, and on_rename = "follow".
+// renaming returns a replica with copies of src/a, src/a/x, src/b and src/b/z, and on_rename = "follow".
 func renaming(t *testing.T) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
 	r.job.Targets[0].Retention, r.job.Targets[0].OnRename = nil, "follow"
-	for _, d := range []string{"src/a/x", "src/b"} {
+	for _, d := range []string{"src/a/x", "src/b", "src/b/z"} {
 		r.Create(d, nil)
 	}
 	r.takeAll("s1")
@@ -378,8 +378,11 @@ func TestFollowAmbiguous(t *testing.T) {
 	t.Parallel()
 	r := renaming(t)
 	was := r.Get("dst/copy/b", "guid")
+	r.renameTree("src/b/z", "src/z")
+	r.takeAll("s1b")
+	r.run(t)
 	r.renameTree("src/b", "src/c")
-	r.Copy("src/c", "src/b", "s1")
+	r.Copy("src/c", "src/b", "s1", "s1b")
 	r.before = func(op string, names []string) error {
 		require.NotEqual(t, zfs.OpRename, op, names)
 		return nil
