@@ -8,8 +8,12 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// confirm removes from the survey of a relay what the job that sends its source has not confirmed.
+// confirm refuses a job that takes snapshots of a copy. From the survey of a relay it removes what the
+// job that sends its source has not confirmed.
 func (w *jobRun) confirm(ctx context.Context, v *replicate.Survey) error {
+	if err := v.CheckTaking(); err != nil {
+		return err
+	}
 	names := v.ToConfirm()
 	tags := map[string][]string{}
 	if len(names) > 0 {
