@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -245,11 +246,11 @@ func TestRelayRolledBack(t *testing.T) {
 	require.Equal(t, []string{"s0", "s1", "s2"}, r.names("far/copy"))
 }
 
-// TestRelayKilled kills the relay at each operation, and expects the next runs to continue with increments.
+// TestRelayKilled kills the relay at each operation, or at some below the long level, and expects the next runs to continue with increments.
 func TestRelayKilled(t *testing.T) {
 	t.Parallel()
 	for _, after := range []bool{false, true} {
-		for at := 1; ; at++ {
+		for at := 1; ; at += testenv.Rounds(3, 2, 1) {
 			r := newRelay(t)
 			none := 0
 			r.on.job.Retries = &none

@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
 
@@ -151,15 +152,15 @@ func (r *replica) stateOrphans(t *testing.T) []*replicate.Orphan {
 	return st.Orphans
 }
 
-// TestFollowKilled kills a run that renames copies at each operation before the first stream, and
-// expects the next run to complete it.
+// TestFollowKilled kills a run that renames copies at each operation before the first stream, or at
+// some of them below the long level, and expects the next run to complete it.
 func TestFollowKilled(t *testing.T) {
 	t.Parallel()
 	for name, change := range follows() {
 		for _, after := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				for at := 1; ; at++ {
+				for at := 1; ; at += testenv.Rounds(3, 2, 1) {
 					r := renaming(t)
 					none := 0
 					r.job.Retries = &none
