@@ -239,6 +239,8 @@ to = %q
 #first = "all"
 # Rename a diverged copy and send in full (default "refuse").
 #on_divergence = "rotate"
+# Rename the copy of a renamed dataset (default "refuse").
+#on_rename = "follow"
 # Instead of retention: destroy snapshots that were deleted on the source, at most
 # limit per dataset and run, and the copy of a deleted dataset after this time.
 #mirror = { limit = 100, gone = "90d" }

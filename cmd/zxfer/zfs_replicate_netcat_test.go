@@ -68,6 +68,7 @@ to = %q
 
 	zfsCmd(t, "set", "my:note=it's marked\t$(so)", dst)
 	zfsCmd(t, "create", "-o", "my:note=no\n"+dst+"/c\tmy:note\tit's marked\t$(so)\tlocal", dst+"/c")
+	zfsCmd(t, "inherit", "-r", "zxfer:stream", dst) // job "out" does not send to it any more
 	for i := range 2 {
 		r.mustRunAt(t, base.Add(time.Duration(5+i)*time.Hour), "run", "in")
 		require.Equal(t, outcome.Done, r.lastRun(t, "in").Outcome)

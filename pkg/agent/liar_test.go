@@ -145,6 +145,7 @@ func questions() []question {
 			zfs.DrillResult{Output: "well"}),
 		ask(hosts.OpSnapshotFrozen, freeze.Request{Job: "j", Snapshots: []string{"tank/a@x"}, Applications: []freeze.Application{{Datasets: []string{"tank/a"}}}},
 			freeze.Result{Outcomes: []freeze.Outcome{{Error: "why", Hint: "how", Seconds: 0.5, Position: "GTID 0-1-2", ThawFailed: true}}, MarkError: "no rights"}),
+		ask(hosts.OpRenameCopies, []zfs.RenamedCopy{{Dataset: "tank/a", GUID: 1, As: "tank/b", Base: 2}}, hosts.None{}),
 		ask(hosts.OpDestroyOrphans, []zfs.Orphan{{Dataset: "tank/a", GUID: 1, Tag: "zxfer:j:t"}}, hosts.None{}),
 		ask(hosts.OpCapture, true, []byte("-- a --\n")),
 		ask(hosts.OpMeasure, probe.Request{ID: probe.Memory},

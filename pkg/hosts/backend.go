@@ -22,6 +22,7 @@ type direct interface {
 	InUse(ctx context.Context, paths []string) (map[string]string, error)
 	Mark(ctx context.Context, property, value string, snapshots []string) error
 	DestroyOrphans(ctx context.Context, all []zfs.Orphan) error
+	RenameCopies(ctx context.Context, all []zfs.RenamedCopy) error
 	cli.Pools // Local adds Damage, Scrub and Sync by dataset
 }
 

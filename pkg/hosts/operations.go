@@ -25,7 +25,7 @@ func Operations() []Operation {
 		OpDamage, OpScrub, OpSync, OpRevert,
 		OpFindPools, OpImportPool, OpExportPool,
 		OpCreateDrillClone, OpDestroyDrillClones, OpRunInDrillClone,
-		OpRenameDiverged, OpDestroyOrphans,
+		OpRenameDiverged, OpRenameCopies, OpDestroyOrphans,
 	}
 }
 
@@ -437,6 +437,17 @@ var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
 var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{
 	name:  "set-aside",
 	plain: withoutAnswer(Plain.RenameDiverged),
+}
+
+// OpRenameCopies renames copies with their descendants, because their source datasets were renamed. If
+// a copy must not be renamed (zfs.RenamedCopy.RefusalReason), or the name is taken, the error has
+// class fault.Refused. It ignores copies that are renamed already. An empty list asks whether this is
+// permitted.
+var OpRenameCopies = Op[[]zfs.RenamedCopy, None]{
+	name:    "rename-copies",
+	full:    changes((*Local).RenameCopies),
+	ability: "rename copies of renamed datasets",
+	request: manyNames,
 }
 
 // OpDestroyOrphans destroys copies whose source was deleted. If a copy must be kept

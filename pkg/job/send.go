@@ -118,8 +118,16 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	return nil
 }
 
-// deliver moves the planned datasets and verifies them.
+// deliver places bookmarks, moves the planned datasets and verifies them.
 func (t *sendJob) deliver(ctx context.Context) error {
+	if t.req.Bookmark {
+		if err := placeBookmarks(ctx, t.ends, t.report.Plan); err != nil {
+			return err
+		}
+		if t.report.Plan.Steps() > 0 {
+			t.changed.Store(true)
+		}
+	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
 	var errs []error
@@ -136,8 +144,8 @@ func (t *sendJob) deliver(ctx context.Context) error {
 	return err
 }
 
-// verifyAll verifies what arrived and places holds and bookmarks. It also runs if nothing was
-// sent, because requested holds are placed then too.
+// verifyAll verifies what arrived and places holds. It also runs if nothing was
+// sent, because requested holds are placed then, too.
 func (t *sendJob) verifyAll(ctx context.Context) error {
 	p, target := t.report.Plan, t.state.Target
 	title := "verifying snapshots on " + t.target.Label()

@@ -27,6 +27,12 @@ type Batch struct {
 	// Review, if not nil, is called with the plan before any change. It may refuse datasets and
 	// edit existing conflicts.
 	Review func(*plan.Plan, plan.State)
+	// Renames are renames of target datasets that precede the batch. With DryRun they have not
+	// happened, and the plan assumes them.
+	Renames []zfs.RenamedCopy
+	// BeforeMove, if not nil, is called with a plan that has streams, before anything changes. It is
+	// not called with DryRun.
+	BeforeMove func(context.Context, *plan.Plan)
 }
 
 // BatchResult is the result of a Batch.
@@ -59,6 +65,9 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	res.Datasets = append(perDataset.refused, planned...)
 	if b.DryRun {
 		return res, nil
+	}
+	if b.BeforeMove != nil && t.report.Plan.Steps() > 0 {
+		b.BeforeMove(ctx, t.report.Plan)
 	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
@@ -93,6 +102,9 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label()}
 	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
 		return state, MissingPool(e.target.Conn, target, err)
+	}
+	if b.DryRun {
+		state.Target = plan.SimulateRenames(state.Target, b.Renames)
 	}
 	if len(b.Copies) > 0 && plan.NeedKeyDependents(b.Plan, state) {
 		all := *b

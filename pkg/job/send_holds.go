@@ -9,35 +9,33 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
-	var source, target []string
+// placeBookmarks creates the bookmarks of --bookmark before the first stream: if zxfer is killed after
+// the snapshots arrived and they are destroyed on the source, the bookmarks remain as incremental
+// sources.
+func placeBookmarks(ctx context.Context, e *ends, p *plan.Plan) error {
 	bookmarks := map[string]string{}
+	for _, d := range p.Datasets {
+		bookmarks[d.Source+"#"+d.Final.Name] = d.Final.In(d.Source)
+	}
+	return hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpBookmark, bookmarks)
+}
+
+// placeHolds places the holds of --hold.
+func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
+	tag := req.Hold
+	if tag == "" {
+		return nil
+	}
+	var source, target []string
 	for _, r := range results {
 		source = append(source, r.Final.In(r.Source))
 		// The snapshot may have another name on the target, because only its GUID was verified.
 		target = append(target, r.Target+"@"+r.NameOnTarget)
-		bookmarks[r.Source+"#"+r.Final.Name] = r.Final.In(r.Source)
 	}
-	var done bool
-	placed := func(err error) error {
-		if done {
-			err = changed(err)
-		}
-		done = true
+	if err := hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: source}); err != nil {
 		return err
 	}
-	if tag := req.Hold; tag != "" {
-		if err := placed(hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: source})); err != nil {
-			return err
-		}
-		if err := placed(hosts.Run(ctx, hosts.By(e.target.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: target})); err != nil {
-			return err
-		}
-	}
-	if !req.Bookmark {
-		return nil
-	}
-	return placed(hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpBookmark, bookmarks))
+	return changed(hosts.Run(ctx, hosts.By(e.target.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: target}))
 }
 
 // moveHolds moves holds of zxfer's jobs off snapshots that are about to be destroyed. It places

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,6 +65,18 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		require.ErrorContains(t, err, "the data was received")
 		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+	t.Run("bookmark before the first stream", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.before = failOn("bookmark", forbidden)
+		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Bookmark = true }), hosts.New(w), silent{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.Empty(t, w.changes)
+		w.before = failOn("receive", tcp.ErrConnectionLost)
+		_, err = RunSend(t.Context(), sendRequest(func(s *Send) { s.Bookmark = true }), hosts.New(w), silent{})
+		require.Error(t, err)
+		require.Contains(t, fmt.Sprint(w.host.Versions("src/a")), "{# x ")
 	})
 	t.Run("stream after a discarded receive", func(t *testing.T) {
 		t.Parallel()

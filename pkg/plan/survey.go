@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"zxfer/pkg/zfs"
 )
@@ -157,6 +159,35 @@ func Simulate(l zfs.Listing, name func(dataset string) string) zfs.Listing {
 			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
 			l.Datasets[i] = &c
 		}
+	}
+	return l
+}
+
+// SimulateRenames returns a copy of a listing after datasets were renamed with their descendants.
+// Origins and encryption roots have the new names, too.
+func SimulateRenames(l zfs.Listing, renames []zfs.RenamedCopy) zfs.Listing {
+	if len(renames) == 0 {
+		return l
+	}
+	renamed := func(name string) string {
+		for _, r := range renames {
+			if rest, ok := strings.CutPrefix(name, r.Dataset); ok && (rest == "" || strings.ContainsAny(rest[:1], "/@")) {
+				name = r.As + rest
+			}
+		}
+		return name
+	}
+	l.Datasets = slices.Clone(l.Datasets)
+	for i, d := range l.Datasets {
+		c := *d
+		c.Name, c.Properties = renamed(d.Name), maps.Clone(d.Properties)
+		for _, property := range []string{"encryptionroot", "origin"} {
+			if p, ok := c.Properties[property]; ok {
+				p.Value = renamed(p.Value)
+				c.Properties[property] = p
+			}
+		}
+		l.Datasets[i] = &c
 	}
 	return l
 }

@@ -116,6 +116,10 @@ type Snapshots struct {
 	SkipUnchanged bool `toml:"skip_unchanged,omitempty"`
 	// Adopt are patterns (see plan.Pattern) of the names of foreign snapshots.
 	Adopt []string `toml:"adopt,omitempty"`
+	// ReceivedFrom is "JOB:TARGET": the job of another host, and its target, that sends the source to
+	// this host. The job sends only snapshots that that job has confirmed by its holds. Empty Adopt
+	// then means all names. "" = the source is no copy.
+	ReceivedFrom string `toml:"received_from,omitempty"`
 	SnapshotLimits
 }
 
@@ -155,13 +159,19 @@ type Target struct {
 	// Snapshots narrows the job's scope.
 	Snapshots TargetSnapshots `toml:"snapshots,omitempty"`
 	// Retention applies to the target; nil keeps everything.
-	Retention  *Grid      `toml:"retention,omitempty"`
+	Retention *Grid `toml:"retention,omitempty"`
+	// SentOnBy are jobs on the target's host that send this copy on. Retention and Mirror keep
+	// snapshots that they have not sent.
+	SentOnBy   []string   `toml:"sent_on_by,omitempty"`
 	Properties Properties `toml:"properties,omitempty"`
 	// First replaces the job's.
 	First plan.First `toml:"first,omitempty"`
 	// OnDivergence is "refuse", or "rotate", which renames a diverged copy and replaces it with a
 	// full send; "" = refuse.
 	OnDivergence string `toml:"on_divergence,omitempty"`
+	// OnRename is "refuse", or "follow", which renames a copy whose source dataset was renamed; "" =
+	// refuse.
+	OnRename string `toml:"on_rename,omitempty"`
 	// Mirror destroys snapshots and datasets that were deleted on the source; nil keeps them.
 	Mirror *Mirror `toml:"mirror,omitempty"`
 	// Transfer replaces the job's.

@@ -54,7 +54,7 @@ func moveHolds(j *Job, t *TargetState, copies []*pair, now time.Time) *HoldChang
 func (h *HoldChange) add(j *Job, p *pair) {
 	a, at := *p.known, p.sent
 	var base Held
-	if j.Holds != "none" && j.Holds != "target" {
+	if j.holdsSource() {
 		base.Source = at.Newest.In(at.Source)
 	}
 	if j.Holds != "none" && j.Holds != "source" {
@@ -79,6 +79,7 @@ func (h *HoldChange) add(j *Job, p *pair) {
 	if _, exists := p.source.SnapshotOf(a.BaseGUID); !exists && a.BaseGUID != 0 && base != (Held{}) {
 		held = append(held, p.possibleHolds(base)...)
 	}
+	held = slices.DeleteFunc(held, func(was Held) bool { return was == Held{Source: base.Source} }) // part of the new base
 	for _, was := range held {
 		h.OnSource.drop(was.Source, base.Source)
 		h.OnTarget.drop(was.Target, base.Target)
@@ -87,7 +88,7 @@ func (h *HoldChange) add(j *Job, p *pair) {
 	h.OnTarget.place(base.Target)
 	a.Held = append(slices.DeleteFunc(held, func(h Held) bool { return h == base }), now...)
 	a.Base, a.BaseOnTarget, a.BaseGUID, a.Moving = at.Newest.Name, at.NewestOnTarget, at.Newest.GUID, true
-	if b := bookmarkOf(j.Name, at.Source, at.Newest.Name); b != "" && j.Bookmarks != "none" {
+	if b := bookmarkOf(j.Name, at.Source, at.Newest.Name); b != "" && j.Bookmarks != "none" && !hasNamedBookmark(p.source, b, at.Newest.GUID) {
 		h.Bookmarks[b] = at.Newest.In(at.Source)
 	}
 	h.Copies[at.Source] = &a
@@ -113,6 +114,13 @@ func (p *pair) possibleHolds(base Held) (out []Held) {
 		}
 	}
 	return out
+}
+
+// hasNamedBookmark reports whether a dataset has a bookmark with that full name and GUID.
+func hasNamedBookmark(d *zfs.Dataset, name string, guid uint64) bool {
+	return slices.ContainsFunc(d.Versions, func(v zfs.Version) bool {
+		return v.Kind == zfs.Bookmark && v.GUID == guid && v.In(d.Name) == name
+	})
 }
 
 // bookmarkOf returns the full name of the job's bookmark of a snapshot, or "" if it would be too

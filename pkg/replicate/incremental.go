@@ -39,7 +39,7 @@ func (p *pair) needed(a *CopyState) map[uint64]string {
 	}
 	if t.Listing == nil || t.Failed || t.Cut[p.source.Name] {
 		// Any snapshot of the stream may be the target's most recent one.
-		for _, v := range p.source.Snapshots() {
+		for _, v := range p.source.Versions { // also the bookmarks of destroyed ones
 			if v.CreateTXG > txgOf(p.source, a.BaseGUID) && v.CreateTXG <= a.Sending {
 				out[v.GUID] = "being sent to " + t.Name
 			}
@@ -59,6 +59,7 @@ func (p *pair) needed(a *CopyState) map[uint64]string {
 // protected returns the versions of the copy that pruning must keep, by GUID, with the reason.
 func (p *pair) protected() map[uint64]string {
 	out := map[uint64]string{}
+	defer p.unsent(out)
 	for guid := range p.target.Partial {
 		out[guid] = "an interrupted receive needs it"
 	}

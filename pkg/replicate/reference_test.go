@@ -52,6 +52,7 @@ func keyDocs() map[string][]keyDoc {
 			{"take", "-", `"zxfer_{job}_%Y-%m-%d_%H:%M:%S"`, "name template, in UTC: text, `{job}`, `%Y %m %d %H %M`, optionally `%S`; without it, the job takes no snapshots"},
 			{"skip_unchanged", "false", "true", "takes no snapshot of a dataset that did not change"},
 			{"adopt", "-", `["autosnap_*"]`, "patterns of other tools' snapshots to send and prune"},
+			{"received_from", "-", `"home:b"`, "`JOB:TARGET` that sends the source here, for a [relay](../howto/relay.md): sends only what that job has confirmed"},
 			{"newest", "0", "5", "sends only the most recent N snapshots; 0 sends all"},
 			{"since", `"0s"`, `"14d"`, "sends only snapshots of at most this age, and the most recent one"},
 			{"latest_only", "false", "true", "the same as `newest = 1`"},
@@ -74,6 +75,8 @@ func keyDocs() map[string][]keyDoc {
 			{"property", "-", `"zxfer:offsite"`, "narrows the job's selection"},
 			{"first", "-", `"fail"`, "replaces the job's"},
 			{"on_divergence", `"refuse"`, `"rotate"`, "`rotate` renames a diverged copy and sends in full"},
+			{"on_rename", `"refuse"`, `"follow"`, "`follow` renames a copy [like its source](../howto/retention.md#renamed-sources)"},
+			{"sent_on_by", "-", `["offsite"]`, "jobs on the target's host that [send the copy on](../howto/relay.md): retention and mirror keep what they have not sent"},
 		},
 		"job.target.snapshots": {
 			{"only", "-", `["*_daily"]`, "patterns of snapshots to send"},

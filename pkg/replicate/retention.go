@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"zxfer/pkg/zfs"
@@ -70,6 +71,10 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		}
 		if why := cmp.Or(kept[p.Name], byDate[p.Name], protected[v.GUID], newest); why != "" {
 			out.KeepReasons[p.Name] = why
+			if strings.HasSuffix(why, notSentOn) && newest == "" && !early[p.Name] { // it is due, like one with a hold
+				h.pending = append(h.pending, p.Order)
+				destroy[p.Name] = !left[p.Order]
+			}
 			continue
 		}
 		if early[p.Name] {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/zfs"
 )
 
@@ -31,19 +33,26 @@ func (v *Survey) Review(t *Target, p *plan.Plan, st *plan.State) (news []string)
 		p.Notes[i] = Keys(note)
 	}
 	orphans := v.orphans(t, st)
+	renamed := func(from, to string, now *zfs.Dataset) (finding.Finding, bool) {
+		c, ok := renamed(from, to, now, st, orphans)
+		if ok {
+			v.explainRename(t, &c)
+		}
+		return c, ok
+	}
 	for i := range p.Conflicts {
 		c := &p.Conflicts[i]
-		if c.ID != plan.FirstRefused {
+		if c.ID != plan.FirstRefused && v.refusedRename(t, c.Source) == nil {
 			continue
 		}
-		if r, ok := renamed(c.Source, c.Target, sources[c.Source], st, orphans); ok {
+		if r, ok := renamed(c.Source, c.Target, sources[c.Source]); ok {
 			*c = r
 		}
 	}
 	for _, d := range p.Datasets {
 		now := sources[d.Source]
 		if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) {
-			if c, ok := renamed(d.Source, d.Target, now, st, orphans); ok {
+			if c, ok := renamed(d.Source, d.Target, now); ok {
 				p.Refuse(c)
 				continue
 			}
@@ -123,6 +132,29 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 		}, true
 	}
 	return c, false
+}
+
+// explainRename adds to a conflict why the copy was not renamed, and what to do.
+func (v *Survey) explainRename(t *Target, c *finding.Finding) {
+	if r := v.refusedRename(t, c.Source); r != nil {
+		c.Summary, c.Remedy = c.Summary+": "+r.Refused, r.Hint+"\n"+c.Remedy
+	}
+	if !t.FollowsRenames() {
+		_, err := decide.NextRename(decide.CopyOutdated, decide.RenameUnwanted, &decide.RenameFacts{})
+		c.Remedy += "\n" + fault.HintOf(err)
+	}
+}
+
+// refusedRename returns the copy of a renamed source dataset if it keeps its former name, else nil.
+func (v *Survey) refusedRename(t *Target, source string) *CopyRename {
+	if r := v.Renames[t.Name]; r != nil {
+		for _, of := range r.Copies {
+			if of.Source == source && of.Refused != "" {
+				return of
+			}
+		}
+	}
+	return nil
 }
 
 func qualifiedName(host, name string) string { return host + ":" + name }

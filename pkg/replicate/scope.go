@@ -16,7 +16,11 @@ type Scope struct {
 
 // Scope returns the job's scope. If it is empty, or the template is invalid, it returns an error.
 func (j *Job) Scope() (*Scope, error) {
-	s := &Scope{adopt: plan.ParsePatterns(j.Snapshots.Adopt)}
+	adopt := j.Snapshots.Adopt
+	if j.Snapshots.ReceivedFrom != "" && len(adopt) == 0 {
+		adopt = []string{"*"}
+	}
+	s := &Scope{adopt: plan.ParsePatterns(adopt)}
 	if j.Snapshots.Take == "" {
 		if len(s.adopt) == 0 {
 			return nil, errors.New(`snapshots.take and snapshots.adopt are missing: the job would select no snapshot`)

@@ -110,6 +110,8 @@ type CopyState struct {
 	Base           string `json:"base,omitempty"`            // most recent common snapshot, as on the source
 	BaseOnTarget   string `json:"there,omitempty"`           // its name on the target
 	BaseGUID       uint64 `json:"base_guid,string,omitempty"`
+	// Renamed means that Target is outdated: the source dataset was renamed since (see package decide).
+	Renamed bool `json:"renamed,omitempty"`
 	// OriginalGUID is the GUID of the original of a mirror's copy; 0 = not yet seen.
 	OriginalGUID uint64 `json:"of,string,omitempty"`
 	Held         []Held `json:"held,omitempty"`   // may have the job's hold: the base and, after a crash, others
@@ -160,37 +162,47 @@ func (s *State) Dataset(source string) *DatasetState {
 }
 
 // FollowRenames copies the state of renamed datasets to their new names. Bases and holds are the same.
-func (s *State) FollowRenames(datasets []*zfs.Dataset) {
-	var byGUID map[uint64]string
+// With reuse, a renamed dataset may have the former name of another one, whose state it replaces. Then
+// a dataset that was created under the former name of a renamed one starts without state.
+func (s *State) FollowRenames(datasets []*zfs.Dataset, reuse bool) {
+	names, count, moved := map[uint64]string{}, map[uint64]int{}, map[string]*DatasetState{}
+	for name, known := range s.Datasets {
+		names[known.GUID] = name
+	}
 	for _, d := range datasets {
-		if known := s.Datasets[d.Name]; known != nil && known.GUID != 0 {
-			continue
-		}
-		if byGUID == nil {
-			byGUID = map[uint64]string{}
-			for name, known := range s.Datasets {
-				byGUID[known.GUID] = name
-			}
-		}
-		before := byGUID[d.GUID]
-		if before == "" || before == d.Name || d.GUID == 0 {
-			continue
-		}
-		now := s.Dataset(d.Name)
-		now.GUID, now.Histories = d.GUID, s.Datasets[before].Histories
-		for target, was := range s.Datasets[before].Targets {
-			a := *was
-			a.EncryptionRoot = "" // contains a dataset name
-			a.Held = nil
-			for _, h := range was.Held {
-				if snapshot, ok := strings.CutPrefix(h.Source, before+"@"); ok {
-					h.Source = d.Name + "@" + snapshot
-				}
-				a.Held = append(a.Held, h)
-			}
-			now.Targets[target] = &a
+		count[d.GUID]++
+	}
+	for _, d := range datasets {
+		known, before := s.Datasets[d.Name], names[d.GUID]
+		has := known != nil && known.GUID != 0
+		switch {
+		case has && (known.GUID == d.GUID || !reuse) || d.GUID == 0:
+		case before != "" && before != d.Name && count[d.GUID] == 1:
+			moved[d.Name] = s.Datasets[before].renamed(before, d)
+		case has && count[known.GUID] > 0:
+			moved[d.Name] = &DatasetState{Targets: map[string]*CopyState{}}
 		}
 	}
+	maps.Copy(s.Datasets, moved)
+}
+
+// renamed returns the state of a dataset that had another name before.
+func (k *DatasetState) renamed(before string, d *zfs.Dataset) *DatasetState {
+	now := &DatasetState{GUID: d.GUID, Histories: k.Histories, Targets: map[string]*CopyState{}}
+	for target, was := range k.Targets {
+		a := *was
+		a.EncryptionRoot = "" // contains a dataset name
+		a.Renamed = a.BaseGUID != 0 && a.Target != ""
+		a.Held = nil
+		for _, h := range was.Held {
+			if snapshot, ok := strings.CutPrefix(h.Source, before+"@"); ok {
+				h.Source = d.Name + "@" + snapshot
+			}
+			a.Held = append(a.Held, h)
+		}
+		now.Targets[target] = &a
+	}
+	return now
 }
 
 // EndLocal records the result of a run without targets. missed holds the errors of snapshots, by
@@ -226,6 +238,7 @@ func (v *Survey) EndLocal(missed map[string]error, failed error) {
 func (v *Survey) Forget() {
 	concerned := map[string]bool{}
 	maps.Copy(concerned, v.Unchanged)
+	maps.Copy(concerned, v.Waiting)
 	for _, d := range v.Source.Datasets {
 		concerned[d.Name] = true
 	}

@@ -28,6 +28,13 @@ type Survey struct {
 	Unchanged map[string]bool
 	// Excluded holds, by target name, the source datasets that the target does not take.
 	Excluded map[string]map[string]bool
+	// Unconfirmed counts, by dataset of a relay, the snapshots that Confirm removed from Source. Waiting
+	// are the datasets that it removed.
+	Unconfirmed map[string]int
+	Waiting     map[string]bool
+	// Renames holds what becomes of outdated names of copies, by target name. Only targets with
+	// on_rename = "follow" have an entry.
+	Renames map[string]*Renames
 }
 
 // Choose sets Source to the datasets in All that the job takes, and fills Excluded.

@@ -87,7 +87,7 @@ func CacheUnchanged(v *RunState, prunings []*Pruning, before map[string]*Unchang
 		out[name] = before[name]
 	}
 	for _, d := range v.Source.Datasets {
-		if open[d.Name] || d.Inconsistent() || !showsChanges(d, v.Source.Started) {
+		if open[d.Name] || v.Unconfirmed[d.Name] > 0 || d.Inconsistent() || !showsChanges(d, v.Source.Started) {
 			continue
 		}
 		s := &UnchangedCache{Source: fingerprint(d, 0), Targets: map[string]string{}}

@@ -118,6 +118,7 @@ func (j *Job) faults() []*keyError {
 	f.transfer(&j.Transfer)
 	f.drill(j.Drill)
 	j.freezeFaults(f)
+	j.relayFaults(f)
 	j.targetFaults(f)
 	if len(j.Targets) == 0 {
 		j.localFaults(f)
@@ -148,7 +149,9 @@ func (j *Job) targetFaults(f *faults) {
 		f.grid("retention", t.Retention)
 		f.first(t.First)
 		f.oneOf("on_divergence", t.OnDivergence, "refuse", "rotate")
+		f.oneOf("on_rename", t.OnRename, "refuse", "follow")
 		f.mirror(j, t)
+		t.sentOnFaults(f)
 		f.choice(&t.Selection, j.Recursive)
 		f.sent(&t.Snapshots.SnapshotLimits)
 		f.patterns("snapshots.only", t.Snapshots.Only)

@@ -169,6 +169,11 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 		fmt.Fprintf(b, ", %d excluded", t.Excluded)
 	}
 	b.WriteByte('\n')
+	for _, r := range t.Renames {
+		if r.Refused == "" {
+			fmt.Fprintf(b, "    RENAMES %s to %s, with its descendants: its source is now %s\n", oneLine(r.From), oneLine(r.To), oneLine(r.Source))
+		}
+	}
 	for _, d := range t.Plan.Datasets {
 		if a := asideText(d); a != "" {
 			b.WriteString("  " + a)

@@ -30,6 +30,7 @@ func TestAuditListsChanges(t *testing.T) {
 		"bookmarks":  {bookmarkNames(&map[string]string{"t#b": "t@b", "t#a": "t@a"}), "", []string{`"t#a" of "t@a"`, `"t#b" of "t@b"`}},
 		"holds":      {holdNames(&hosts.Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
 		"renamed":    {divergedNames(&[]zfs.DivergedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
+		"followed":   {renamedNames(&[]zfs.RenamedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
 		"removed":    {orphanNames(&[]zfs.Orphan{{Dataset: "v/a", Tag: "t"}}), "", []string{`"v/a" of "t"`}},
 		"drill":      {drillSnapshotName(&zfs.DrillClone{Snapshot: "v@a"}), "", []string{`"v@a"`}},
 		"drill ends": {drillDatasetNames(&zfs.DrillClones{Datasets: []string{"v/a"}}), "", []string{`"v/a"`}},
@@ -131,7 +132,7 @@ func TestVerbs(t *testing.T) {
 	for _, g := range AllGrants() {
 		verbs = append(verbs, g.Verb)
 	}
-	require.Equal(t, []string{"receive", "receive-rekey", "restore", "send", "send-decrypted", "heal", "drill", "rotate", "remove"}, verbs)
+	require.Equal(t, []string{"receive", "receive-rekey", "restore", "send", "send-decrypted", "heal", "drill", "rotate", "follow", "remove"}, verbs)
 }
 
 // TestAdmittedArguments expects Admit to return the arguments that the rule checked.

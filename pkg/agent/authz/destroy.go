@@ -48,6 +48,36 @@ func (g *Guard) nameBefore(dataset string) string {
 	return dataset
 }
 
+// mayRenameCopies permits renaming copies below a granted dataset to other names below the same one.
+// The granted dataset itself keeps its name, and with it the limits that the administrator set. It
+// destroys nothing, so append-only permits it too.
+func mayRenameCopies(_ context.Context, g *Guard, all *[]zfs.RenamedCopy) error {
+	if len(g.policy.Followed) == 0 {
+		return errors.New("renaming copies is not permitted; to permit it, add --allow follow=DATASET in authorized_keys")
+	}
+	for _, r := range *all {
+		if err := r.Check(); err != nil {
+			return err
+		}
+		both := func(root string) bool {
+			return strings.HasPrefix(r.Dataset, root+"/") && strings.HasPrefix(r.As, root+"/")
+		}
+		if !slices.ContainsFunc(g.policy.Followed, both) {
+			return fmt.Errorf("renaming %q to %q is not permitted; to permit it for descendants of DATASET, add --allow follow=DATASET in authorized_keys",
+				clipName(r.Dataset), clipName(r.As))
+		}
+	}
+	return nil
+}
+
+// renamedNames returns the account of copies that are renamed.
+func renamedNames(all *[]zfs.RenamedCopy) (account account) {
+	for _, r := range *all {
+		account.items = append(account.items, quote(clipName(r.Dataset))+" as "+quote(clipName(r.As)))
+	}
+	return account
+}
+
 // mayDestroyOrphans permits destroying copies, never with append-only. The host ensures that they
 // belong to one job only.
 func mayDestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {

@@ -59,6 +59,43 @@ func TestRotateGrant(t *testing.T) {
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
 }
 
+// TestFollowGrant expects that a follow grant permits renaming the descendants of a dataset within it,
+// and nothing else.
+func TestFollowGrant(t *testing.T) {
+	t.Parallel()
+	s := hosts.On(zfsmem.New("vault/a/x", "vault/b"), "test", func(string) {})
+	defer s.Close()
+	guard := func(allow ...string) *Guard {
+		p, err := Parse(allow, nil, true)
+		require.NoError(t, err)
+		return NewGuard(p, s, func(string) {})
+	}
+	follow := func(g *Guard, dataset, as string) error {
+		return mayRenameCopies(t.Context(), g, &[]zfs.RenamedCopy{{Dataset: dataset, GUID: 1, As: as, Base: 2}})
+	}
+	none := []zfs.RenamedCopy{}
+	g := guard("receive=vault/a", "receive=vault/b", "follow=vault/a", "follow=vault/b")
+	require.NoError(t, follow(g, "vault/a/x", "vault/a/y/z"))
+	require.NoError(t, mayRenameCopies(t.Context(), g, &none))
+	for dataset, as := range map[string]string{
+		"vault/a":                   "vault/a2",    // the root of the granted tree
+		"vault/a/x":                 "vault/b/x",   // into another tree, although that is granted, too
+		"vault/c/x":                 "vault/a/x",   // from outside
+		"vault/a/y":                 "vault/c",     // to outside
+		"vault/a/z":                 "vault/a/z/z", // below itself
+		"vault/a/u" + endingOfTests: "vault/a/u",   // a diverged copy
+		"vault/a/v":                 "vault/a",     // the root's name
+		"vault/a/w":                 "vault/a/../c",
+	} {
+		require.Error(t, follow(g, dataset, as), dataset)
+	}
+	g = guard("receive=vault/a", "rotate=vault/a")
+	require.Error(t, follow(g, "vault/a/x", "vault/a/y"))
+	require.ErrorContains(t, mayRenameCopies(t.Context(), g, &none), "--allow follow=DATASET", "the client gets the required grant")
+	_, err := Parse([]string{"receive=vault/a", "follow=vault/b"}, nil, true)
+	require.ErrorContains(t, err, "follow=vault/b has no effect without permission to receive there")
+}
+
 // TestRemoveGrant expects that a remove grant applies to copies below it that belong to a job, and
 // never with append-only.
 func TestRemoveGrant(t *testing.T) {

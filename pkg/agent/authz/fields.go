@@ -49,6 +49,7 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.DrillClone]():      fieldNames("Snapshot Writable KeyFile Among", "Job"),
 	reflect.TypeFor[zfs.DrillClones]():     fieldNames("Datasets", "Job"),
 	reflect.TypeFor[zfs.DivergedCopy]():    fieldNames("Dataset As", "GUID"),
+	reflect.TypeFor[zfs.RenamedCopy]():     fieldNames("Dataset As", "GUID Base"),
 	reflect.TypeFor[zfs.Orphan]():          fieldNames("Dataset Tag", "GUID Snapshots"),
 }
 

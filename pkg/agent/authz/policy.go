@@ -30,6 +30,8 @@ type Policy struct {
 	Drilled []string
 	// Rotated are copies that may be renamed with their descendants, to be replaced.
 	Rotated []string
+	// Followed are datasets whose descendants may be renamed to other names below the same dataset.
+	Followed []string
 	// Removed are datasets whose descendants may be destroyed with their snapshots, if they
 	// belong to one job only.
 	Removed []string
@@ -62,6 +64,7 @@ func (p *Policy) grants() []grant {
 		{Grant{"heal", "list damage, repair it with corrective streams, and scrub"}, Grant{}, &p.Heal, nil},
 		{Grant{"drill", "clone and read for restore tests, and destroy these clones"}, Grant{}, &p.Drilled, nil},
 		{Grant{"rotate", "rename diverged copies to NAME.zxfer-TIME; needs receive"}, Grant{}, &p.Rotated, nil},
+		{Grant{"follow", "rename copies of renamed datasets below it; needs receive"}, Grant{}, &p.Followed, nil},
 		{Grant{"remove", "destroy copies of deleted datasets; not with --append-only"}, Grant{}, &p.Removed, nil},
 	}
 }
@@ -123,7 +126,7 @@ func (p *Policy) checkConsistent() error {
 	if p.AppendOnly && len(p.Removed) > 0 {
 		return fault.Usagef("omit one of them", "--allow remove=%s has no effect with --append-only, which forbids to destroy anything", p.Removed[0])
 	}
-	for verb, all := range map[string][]string{"rotate": p.Rotated, "remove": p.Removed} {
+	for verb, all := range map[string][]string{"rotate": p.Rotated, "follow": p.Followed, "remove": p.Removed} {
 		for _, d := range all {
 			if !within(d, p.receivable()) && !slices.ContainsFunc(p.receivable(), func(r string) bool { return within(r, []string{d}) }) {
 				return fault.Usagef("add --allow receive="+d, "--allow %s=%s has no effect without permission to receive there", verb, d)

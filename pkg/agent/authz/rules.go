@@ -55,6 +55,7 @@ func rules() map[string]anyRule {
 		of(hosts.OpDestroyDrillClones, changes(mayDestroyDrillClones, drillDatasetNames)),
 
 		of(hosts.OpRenameDiverged, changes(mayRenameDiverged, divergedNames)),
+		of(hosts.OpRenameCopies, changes(mayRenameCopies, renamedNames)),
 		of(hosts.OpDestroyOrphans, changes(mayDestroyOrphans, orphanNames)),
 
 		of(hosts.OpSnapshotFrozen, never[freeze.Request]("a restricted key cannot freeze applications, because that runs programs")),

@@ -52,7 +52,7 @@ func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []str
 				p = append(p, name)
 			}
 		}
-		if retention = t.Retention; t.OnDivergence == "rotate" {
+		if retention = t.Retention; t.OnDivergence == "rotate" || t.FollowsRenames() {
 			p = append(p, "rename")
 		}
 		if t.Mirror != nil {
@@ -110,6 +110,7 @@ func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 			asks      func(context.Context, hosts.Runner) error
 		}{
 			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", asking(hosts.OpRenameDiverged)},
+			{`on_rename = "follow"`, "a source dataset is renamed", t.target.FollowsRenames(), asking(hosts.OpRenameCopies)},
 			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), asking(hosts.OpDestroy)},
 			{"mirror.gone", "a copy is due to be destroyed", t.target.MirrorsDatasets(), asking(hosts.OpDestroyOrphans)},
 		} {

@@ -56,8 +56,10 @@ type TargetPreview struct {
 	Wire     connect.Report    `json:"wire"`
 	Excluded int               `json:"left_out,omitempty"` // datasets of the job that the target excludes
 	Refused  []outcome.Dataset `json:"refused,omitempty"`
-	Error    string            `json:"error,omitempty"`
-	Hint     string            `json:"hint,omitempty"`
+	// Renames are copies whose source dataset was renamed.
+	Renames []*replicate.CopyRename `json:"renames,omitempty"`
+	Error   string                  `json:"error,omitempty"`
+	Hint    string                  `json:"hint,omitempty"`
 	// Disk is set for a target on a disk. If the disk is not imported, there is no Plan.
 	Disk *DiskPreview `json:"disk,omitempty"`
 }
@@ -103,6 +105,12 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
+	if err := w.confirm(ctx, v); err != nil {
+		p.Error, p.Hint = err.Error(), fault.HintOf(err)
+		return p, ctx.Err()
+	}
+	w.findDisks(ctx)
+	w.planRenames(ctx, v)
 	p.Datasets = len(v.Source.Datasets)
 	due := v.DueSnapshots()
 	p.Snapshots, p.Frozen = append(p.Snapshots, due.Names...), due.Frozen
@@ -110,7 +118,6 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	taken := withSnapshots(*v.Source, p.Snapshots)
 	v.Source, w.expected = &taken, map[string]map[string]string{}
 	after := &replicate.RunState{Survey: v}
-	w.findDisks(ctx)
 	for _, t := range w.targets {
 		if b := w.withoutDisk(t); b != nil {
 			p.Targets = append(p.Targets, w.disk(t).preview(b))
@@ -128,6 +135,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 			p.Targets[len(p.Targets)-1].Disk = d.previewDisk()
 		}
 		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.name])
+		if r := v.Renames[t.name]; r != nil {
+			p.Targets[len(p.Targets)-1].Renames = r.Copies
+		}
 		w.expected[t.name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
 	}

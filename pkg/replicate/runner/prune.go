@@ -93,6 +93,9 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 			w.run.Targets[i].Pruned += removed
 			w.run.Targets[i].Removed += p.Removed
 		}
+		if n := p.Unsent(); n > 0 {
+			w.note("%s on %s keeps %s, because a job of sent_on_by has not sent %s on", p.Rule(), p.Side, english.Plural(n, "snapshot", ""), english.PluralWord(n, "it", "them"))
+		}
 		if p.Error == "" {
 			continue
 		}
@@ -112,6 +115,11 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 		return failed
 	}
 	w.run.Pruned += len(d.Bookmarks)
+	for _, b := range w.bookmarks { // of intermediate snapshots, which the run needed only until its streams ended
+		if slices.Contains(d.Bookmarks, b.In(b.Dataset)) {
+			w.run.Pruned--
+		}
+	}
 	return failed
 }
 

@@ -90,10 +90,14 @@ func (w *jobRun) execute(ctx context.Context) error {
 		return err
 	}
 	defer func() { v.Forget() }() // v is reassigned below
+	if err := w.confirm(ctx, v); err != nil {
+		return err
+	}
 	v, missed, snapErr := w.takeSnapshots(ctx, v)
 	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
 		return snapErr
 	}
+	w.followRenames(ctx, v)
 	// A failure to take some snapshots does not stop the transfer.
 	after := &replicate.RunState{Survey: v}
 	for i, b := range w.send(ctx, v) {
@@ -103,6 +107,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 		}
 		after.Targets = append(after.Targets, b.targetState())
 	}
+	v.AddBookmarks(w.bookmarks)
 	d := w.decide(ctx, after)
 	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
 		w.moveHolds(context.WithoutCancel(ctx), h)
@@ -157,7 +162,7 @@ func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
 	// Release the old holds only after the new ones are in place.
 	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
 	defer w.activity("placing holds and bookmarks for %s", h.Target)()
-	source, err := w.source.place(ctx, tag, h.OnSource.Place)
+	source, err := w.placeRest(ctx, tag, h.OnSource.Place)
 	placed := done(err)
 	onTarget, err := target.place(ctx, tag, h.OnTarget.Place)
 	placedThere := done(err)

@@ -70,9 +70,12 @@ type jobRun struct {
 	pause *decide.Pause
 	// disks are the disks of targets, by target name.
 	disks map[string]*diskRun
-	// shared guards state and run while several targets are served.
+	// shared guards state, run, held and bookmarks while several targets are served.
 	shared sync.Mutex
 	state  *statedir.State
+	// held and bookmarks are what protect placed on the source; held by tag.
+	held      map[string][]string
+	bookmarks []replicate.StepBookmark
 }
 
 // lockRun locks the job and prepares a run. If another command holds the lock, locked waits for it
@@ -106,7 +109,7 @@ func (r *Runner) lockStore(ctx context.Context, j *replicate.Job, wait bool, hin
 }
 
 func (r *Runner) newRun(j *replicate.Job, store *statedir.Store) (w *jobRun, err error) {
-	w = &jobRun{Runner: r, job: j, store: store,
+	w = &jobRun{Runner: r, job: j, store: store, held: map[string][]string{},
 		run: &statedir.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*statedir.TargetRun{}}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)

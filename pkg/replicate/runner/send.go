@@ -64,7 +64,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 // checkExcluded returns an error if a target excludes all datasets of the job.
 func checkExcluded(w *jobRun, t *side, v *replicate.Survey) error {
 	all := len(v.Source.Datasets) + len(v.Unchanged)
-	if len(v.Excluded[t.name]) < all {
+	if all == 0 || len(v.Excluded[t.name]) < all { // a relay may wait for all
 		return nil
 	}
 	return errAllExcluded(&t.target.Selection, w.source, all)
@@ -80,7 +80,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	}
 	// Only retention needs the other snapshots of a target.
 	carry, named := t.target.Properties.Carries()
-	b := job.Batch{Survey: survey, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
+	b := job.Batch{Survey: survey, Renames: renamesAt(v, t.name), Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
@@ -90,7 +90,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 			CarryProperties: carry, CarryNamed: named, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 		},
 		Settings: t.transfer.Settings, Clock: w.Now, Retries: w.job.RetriesOrDefault(), SkipChecks: t.transfer.SkipChecks,
-	}, Review: func(p *plan.Plan, st plan.State) {
+	}, BeforeMove: func(ctx context.Context, p *plan.Plan) { w.protect(ctx, t, v, p) }, Review: func(p *plan.Plan, st plan.State) {
 		w.shared.Lock()
 		defer w.shared.Unlock()
 		for _, news := range v.Review(t.target, p, &st) {
@@ -239,7 +239,10 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	copies, sources := b.result.Target.ByName(), v.Source.ByName()
 	for _, d := range b.result.Datasets {
 		a := st.Copy(d.Source, b.name)
-		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
+		a.Bytes, a.Seconds = d.Bytes, d.Seconds
+		if d.Err == nil || !a.Renamed { // otherwise the copy still has the former name
+			a.Target, a.Renamed = d.Target, false
+		}
 		if b.isHeld(d.Err) { // the next run resumes it
 			a.Hold(v.Started)
 			continue
@@ -265,54 +268,15 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	}
 }
 
-// sendReporter is a job.Reporter that saves what is being sent before the first stream starts. If the
-// target is unreachable after an interruption, the source must keep what the target may have
-// received.
+// sendReporter is a job.Reporter that names job and target in messages.
 type sendReporter struct {
 	job.Reporter
-	w     *jobRun
-	to    string
-	plan  *plan.Plan
-	saved bool
+	w  *jobRun
+	to string
 }
 
 func (s *sendReporter) Log(message string) {
 	s.Reporter.Log(replicate.Keys(s.w.job.Name + " to " + s.to + ": " + message))
-}
-
-func (s *sendReporter) Planned(r *job.Report) {
-	s.plan = r.Plan
-	aside := func(d *plan.Dataset) bool { return d.Rename != nil }
-	if !r.DryRun && r.Plan != nil && slices.ContainsFunc(r.Plan.Datasets, aside) {
-		s.savePlan()
-	}
-	s.Reporter.Planned(r)
-}
-
-func (s *sendReporter) Started(id int, d *plan.Dataset, step int) {
-	s.savePlan()
-	s.Reporter.Started(id, d, step)
-}
-
-// savePlan saves the plan in the state, once.
-func (s *sendReporter) savePlan() {
-	s.w.shared.Lock()
-	defer s.w.shared.Unlock()
-	if s.saved {
-		return
-	}
-	s.saved = true
-	for _, d := range s.plan.Datasets {
-		if len(d.Steps) > 0 {
-			s.w.state.Copy(d.Source, s.to).Sending = d.Final.CreateTXG
-		}
-		if a := d.Rename; a != nil {
-			s.w.state.AddDiverged(replicate.DivergedCopy{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
-		}
-	}
-	if err := s.w.store.Save(s.w.state); err != nil {
-		s.w.note("%s: cannot record the current transfers: %v", s.to, err)
-	}
 }
 
 // gate limits how many datasets of a job are sent concurrently. The target with the fewest running

@@ -76,7 +76,7 @@ func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.Survey
 	v := &replicate.Survey{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started,
 		Root: q.Dataset, All: l.Datasets, Source: &l, Unchanged: map[string]bool{}}
 	v.Choose()
-	w.state.FollowRenames(l.Datasets)
+	w.state.FollowRenames(l.Datasets, slices.ContainsFunc(w.job.Targets, func(t replicate.Target) bool { return t.FollowsRenames() }))
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
 		return nil, errAllExcluded(&w.job.Selection, w.source, len(v.All))
 	}

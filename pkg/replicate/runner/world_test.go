@@ -247,10 +247,11 @@ func (r *replica) promote(name string) {
 	})
 }
 
-// held returns the hold tags of a snapshot.
+// held returns the hold tags of a snapshot, sorted.
 func (r *replica) held(snapshot string) []string {
 	tags, err := r.Host.Holds(r.t.Context(), []string{snapshot})
 	require.NoError(r.t, err)
+	slices.Sort(tags[snapshot])
 	return tags[snapshot]
 }
 

@@ -101,6 +101,58 @@ func (c *CLI) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error 
 	return nil
 }
 
+// RenameCopies renames copies whose source dataset was renamed. It ignores copies that are renamed
+// already.
+func (c *CLI) RenameCopies(ctx context.Context, all []zfs.RenamedCopy) error {
+	for _, r := range all {
+		if err := c.renameCopy(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *CLI) renameCopy(ctx context.Context, r zfs.RenamedCopy) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	parent := zfs.ParentOf(r.As)
+	existing, err := c.Properties(ctx, []string{r.As, parent}, []string{"guid", "encryptionroot"})
+	if err != nil {
+		return err
+	}
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: r.Dataset, Recursive: true, Versions: true, NoAncestors: true})
+	if err != nil {
+		return err
+	}
+	switch as := existing[r.As]; {
+	case as["guid"].Value == strconv.FormatUint(r.GUID, 10):
+		return nil
+	case as != nil:
+		return fault.Refusef("rename or destroy it, if it is not needed", "%s is not renamed to %s, which exists", r.Dataset, r.As)
+	case existing[parent] == nil:
+		return fault.Refusef("create it, or run the same command again after its source was sent", "%s is not renamed to %s: the parent does not exist", r.Dataset, r.As)
+	}
+	names := make([]string, 0, len(l.Datasets))
+	for _, d := range l.Datasets {
+		names = append(names, d.Name)
+	}
+	mounted, err := c.Properties(ctx, names, []string{"mounted"})
+	if err != nil {
+		return err
+	}
+	for _, d := range l.Datasets {
+		if p, ok := mounted[d.Name]["mounted"]; ok {
+			d.Properties["mounted"] = p
+		}
+	}
+	if why := r.RefusalReason(&l, existing[parent]["encryptionroot"].Value); why != "" {
+		return fault.Refusef("run the same command again when this has changed", "%s is not renamed to %s: %s", r.Dataset, r.As, why)
+	}
+	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRename, Subject: r.Dataset}, []string{"rename", r.Dataset, r.As})
+	return err
+}
+
 // DiscardPartial discards the partially received state. It is not an error if there is none.
 func (c *CLI) DiscardPartial(ctx context.Context, dataset string) error {
 	return ignore(c.change(ctx, zfs.OpDiscard, dataset, "receive", "-A"), zfs.NoState)

@@ -35,11 +35,45 @@ func (h *Host) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error
 	})
 }
 
+// RenameCopies renames copies whose source dataset was renamed, with the checks of a real host.
+func (h *Host) RenameCopies(ctx context.Context, all []zfs.RenamedCopy) error {
+	for _, r := range all {
+		if err := r.Check(); err != nil {
+			return err
+		}
+		if err := h.do(ctx, zfs.OpRename, []string{r.Dataset, r.As}, func() error { return h.renameCopy(r) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Host) renameCopy(r zfs.RenamedCopy) error {
+	parent := h.datasets[zfs.ParentOf(r.As)]
+	switch d := h.datasets[r.As]; {
+	case d != nil && d.GUID == r.GUID:
+		return nil
+	case d != nil || parent == nil:
+		return fault.Refusef("", "%s exists, or has no parent", r.As)
+	}
+	l := zfs.Listing{Root: r.Dataset}
+	for _, name := range h.subtree(r.Dataset) {
+		l.Datasets = append(l.Datasets, h.datasets[name])
+	}
+	if why := r.RefusalReason(&l, parent.Get("encryptionroot")); why != "" {
+		return fault.Refusef("", "%s is not renamed: %s", r.Dataset, why)
+	}
+	h.rename(r.Dataset, r.As)
+	return nil
+}
+
 // rename renames a dataset and its descendants.
 func (h *Host) rename(from, to string) {
 	for _, d := range h.datasets {
-		if origin := d.Get("origin"); strings.HasPrefix(origin, from+"@") || strings.HasPrefix(origin, from+"/") {
-			set(d, "origin", to+strings.TrimPrefix(origin, from))
+		for _, p := range []string{"origin", "encryptionroot"} {
+			if v := d.Get(p); v == from || strings.HasPrefix(v, from+"@") || strings.HasPrefix(v, from+"/") {
+				set(d, p, to+strings.TrimPrefix(v, from))
+			}
 		}
 	}
 	for _, name := range h.subtree(from) {

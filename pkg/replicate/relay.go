@@ -1,0 +1,185 @@
+package replicate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// A relay is a job whose source is a copy that a job of another host sends there. That job holds the
+// most recent snapshot that it has verified by GUID, with its tag. The relay sends only snapshots up
+// to that one: later ones may be foreign, and be rolled back.
+
+// upstreamTag returns the tag of the holds of the job that sends the source, "" = the job is no relay.
+func (j *Job) upstreamTag() string {
+	if j.Snapshots.ReceivedFrom == "" {
+		return ""
+	}
+	return zfs.TagPrefix + j.Snapshots.ReceivedFrom
+}
+
+// CheckTaking refuses to take snapshots of a copy, because they would block its next receive.
+func (v *Survey) CheckTaking() error {
+	if v.Scope.Naming() == nil {
+		return nil
+	}
+	for _, d := range v.Source.Datasets {
+		if d.Properties[zfs.FlagsProperty].Local() && d.Get("readonly") == "on" {
+			return fault.Refusef("to send on the snapshots that arrive: snapshots = { received_from = \"JOB:TARGET\" }\nif nothing sends to it any more: "+
+				zfs.CommandLine([]string{"zfs", "inherit", "-r", zfs.FlagsProperty, v.Root}),
+				"%s is a copy that another job sends (%s, readonly=on): a snapshot of it would block the next receive", d.Name, zfs.FlagsProperty)
+		}
+	}
+	return nil
+}
+
+// ToConfirm returns the snapshots of a relay that no target has. Confirm needs their holds.
+func (v *Survey) ToConfirm() (names []string) {
+	if v.Job.upstreamTag() == "" {
+		return nil
+	}
+	for _, d := range v.Source.Datasets {
+		sent := v.sent(d)
+		for _, s := range d.Snapshots() {
+			if s.CreateTXG > sent {
+				names = append(names, s.In(d.Name))
+			}
+		}
+	}
+	return names
+}
+
+// sent returns the createtxg of the most recent snapshot of a dataset that any target has, or 0.
+func (v *Survey) sent(d *zfs.Dataset) (at uint64) {
+	if known := v.State.Datasets[d.Name]; known != nil {
+		for target, a := range known.Targets {
+			if !v.Excluded[target][d.Name] {
+				at = max(at, txgOf(d, a.BaseGUID))
+			}
+		}
+	}
+	return at
+}
+
+// Confirm removes from Source what the upstream job of a relay has not confirmed: newer snapshots, and
+// datasets without a confirmed one. tags has the hold tags of the snapshots of ToConfirm. If nothing
+// was ever confirmed, it returns an error of class fault.Refused.
+func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
+	tag := v.Job.upstreamTag()
+	if tag == "" {
+		return nil, nil
+	}
+	l, receiving, missing := *v.Source, false, []string{}
+	l.Datasets, v.Unconfirmed, v.Waiting = nil, map[string]int{}, map[string]bool{}
+	for _, d := range v.Source.Datasets {
+		if d.Inconsistent() {
+			receiving, v.Waiting[d.Name] = true, true
+			notes = append(notes, d.Name+" is not sent: its first receive has not ended")
+			continue
+		}
+		confirmed := v.sent(d)
+		for _, s := range d.Snapshots() {
+			if slices.Contains(tags[s.In(d.Name)], tag) {
+				confirmed = max(confirmed, s.CreateTXG)
+			}
+		}
+		if confirmed == 0 {
+			missing, v.Waiting[d.Name] = append(missing, d.Name), true
+			continue
+		}
+		c := *d
+		c.Versions = slices.DeleteFunc(slices.Clone(d.Versions), func(s zfs.Version) bool { return s.Kind == zfs.Snapshot && s.CreateTXG > confirmed })
+		if n := len(d.Versions) - len(c.Versions); n > 0 {
+			v.Unconfirmed[d.Name] = n
+			latest, _ := c.Latest()
+			notes = append(notes, fmt.Sprintf("%s of %s after @%s: not sent, because %s has not confirmed %s",
+				english.Plural(n, "snapshot", ""), d.Name, latest.Name, v.Job.Snapshots.ReceivedFrom, english.PluralWord(n, "it", "them")))
+		}
+		l.Datasets = append(l.Datasets, &c)
+	}
+	if len(missing) > 0 {
+		notes = append(notes, fmt.Sprintf("not sent, because no snapshot has the hold %s: %s", tag, strings.Join(missing, ", ")))
+	}
+	if len(l.Datasets)+len(v.Unchanged) == 0 && !receiving {
+		return nil, fault.Refusef("list the holds: zfs holds -r SNAPSHOT\nthat job needs holds = \"both\" or \"target\"; if its first run has not ended, wait",
+			"%s: no snapshot has the hold %s, by which the job of snapshots.received_from confirms what it sent", v.Root, tag)
+	}
+	v.Source = &l
+	return notes, nil
+}
+
+// unsent adds the snapshots of a copy that a relay has not sent on to out, with the reason. The oldest
+// bookmark of a relay is what its slowest target has. Without a bookmark it has sent nothing.
+func (p *pair) unsent(out map[uint64]string) {
+	for _, job := range p.target.SentOnBy {
+		sent := uint64(0)
+		for _, v := range p.copied.Versions {
+			if v.Kind == zfs.Bookmark && strings.HasPrefix(v.Name, zfs.TagPrefix+job+":") {
+				sent = v.CreateTXG // versions are sorted
+				break
+			}
+		}
+		for _, s := range p.copied.Snapshots() {
+			if s.CreateTXG > sent && out[s.GUID] == "" {
+				out[s.GUID] = "job " + job + notSentOn
+			}
+		}
+	}
+}
+
+const notSentOn = " has not sent it on"
+
+// Unsent returns the number of snapshots that a pruning keeps only because a relay has not sent them.
+func (p *Pruning) Unsent() (n int) {
+	for _, why := range p.KeepReasons {
+		if strings.HasSuffix(why, notSentOn) {
+			n++
+		}
+	}
+	return n
+}
+
+// relayFaults adds errors in a job whose source is a copy.
+func (j *Job) relayFaults(f *faults) {
+	from := j.Snapshots.ReceivedFrom
+	if from == "" {
+		return
+	}
+	job, target, ok := strings.Cut(from, ":")
+	if !ok || !hostName.MatchString(job) || !hostName.MatchString(target) {
+		f.add(fault.Usagef("write the names of the job that sends the source, and of its target: received_from = \"JOB:TARGET\"", "snapshots.received_from %q is not JOB:TARGET", from))
+	}
+	for _, k := range []struct {
+		key string
+		set bool
+		why string
+	}{
+		{"snapshots.take", j.Snapshots.Take != "", "a snapshot of a copy blocks its next receive"},
+		{"retention", j.Retention != nil, "the job that sends the copy prunes it"},
+		{"freeze", len(j.Freeze) > 0, "the job takes no snapshots"},
+	} {
+		if k.set {
+			f.add(fault.Usagef("omit "+k.key, "%s cannot be combined with snapshots.received_from: %s", k.key, k.why))
+		}
+	}
+	if len(j.Targets) == 0 {
+		f.addf("snapshots.received_from has no effect without a [[job.target]]")
+	}
+}
+
+// sentOnFaults adds errors in the names of the jobs that send a copy on.
+func (t *Target) sentOnFaults(f *faults) {
+	for _, job := range t.SentOnBy {
+		if !hostName.MatchString(job) {
+			f.addf("sent_on_by: %q is not the name of a job", job)
+		}
+	}
+	if len(t.SentOnBy) > 0 && t.Retention == nil && t.Mirror == nil {
+		f.addf("sent_on_by has no effect without retention or mirror: nothing is destroyed on the target")
+	}
+}
