@@ -18,7 +18,7 @@ import (
 const renewStates = "UPDATE_GOLDEN=1 go test ./pkg/replicate/decide -run TestStatesPage"
 
 // machines returns all state machines of the package.
-func machines() []Machine { return []Machine{} }
+func machines() []Machine { return []Machine{rolesMachine()} }
 
 // TestStatesPage enumerates every event in every state, and expects docs/dev/states.md to show the
 // results. It requires that every refusal has a hint and that every state can be reached.
