@@ -2,6 +2,7 @@ package zfs
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -36,6 +37,8 @@ type Role struct {
 	Kind RoleKind
 	// ID identifies the fail over: 16 hexadecimal digits. Both sides of a pair have the same.
 	ID string
+	// Before is the ID of the role that this one replaces, "" if there was none.
+	Before string
 	// Job and Target name the job whose roles changed.
 	Job, Target string
 	Since       time.Time // whole seconds
@@ -43,7 +46,7 @@ type Role struct {
 
 // String returns the value of RoleProperty.
 func (r Role) String() string {
-	return fmt.Sprintf("%s %s %s %s %d", r.Kind, r.ID, r.Job, r.Target, r.Since.Unix())
+	return fmt.Sprintf("%s %s %s %s %s %d", r.Kind, r.ID, cmp.Or(r.Before, "-"), r.Job, r.Target, r.Since.Unix())
 }
 
 // Receives reports whether streams may be received into the dataset.
@@ -58,13 +61,13 @@ func (r Role) Describe() string {
 func ParseRole(value string) (r Role, err error) {
 	fields := strings.Split(value, " ")
 	invalid := fmt.Errorf("%s has a value that zxfer did not write: %s", RoleProperty, cutValue(value))
-	if len(fields) != 5 {
+	if len(fields) != 6 {
 		return r, invalid
 	}
-	seconds, err := strconv.ParseInt(fields[4], 10, 64)
-	r = Role{RoleKind(fields[0]), fields[1], fields[2], fields[3], time.Unix(seconds, 0)}
+	seconds, err := strconv.ParseInt(fields[5], 10, 64)
+	r = Role{RoleKind(fields[0]), fields[1], strings.TrimPrefix(fields[2], "-"), fields[3], fields[4], time.Unix(seconds, 0)}
 	known := r.Kind == RoleSource || r.Kind == RoleHandover || r.Kind == RoleStandby
-	if err != nil || !known || !isRoleID(r.ID) || !isRoleName(r.Job) || !isRoleName(r.Target) || seconds < 0 || seconds >= 1<<38 || r.String() != value {
+	if err != nil || !known || !isRoleID(r.ID) || r.Before != "" && !isRoleID(r.Before) || !isRoleName(r.Job) || !isRoleName(r.Target) || seconds < 0 || seconds >= 1<<38 || r.String() != value {
 		return Role{}, invalid
 	}
 	return r, nil

@@ -67,7 +67,9 @@ func ObserveRoles(source, target RoleSide) Roles {
 	case t.Kind == zfs.RoleSource:
 		switch s.Kind {
 		case zfs.RoleSource:
-			return TwoSources
+			if t.Before != s.ID {
+				return TwoSources
+			}
 		case zfs.RoleStandby:
 			if s.ID != t.ID {
 				return Contradicted
