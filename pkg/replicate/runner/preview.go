@@ -79,6 +79,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	}
 	p := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
 	v, err := w.survey(ctx)
+	if err == nil {
+		err = cmp.Or(r.standby(j), w.checkRoles(ctx, w.source.at.Name))
+	}
 	if err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()

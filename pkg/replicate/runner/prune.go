@@ -25,6 +25,9 @@ import (
 // would destroy. With beyond, the limit of one run does not apply. Otherwise, if any side exceeds
 // the limit, Prune destroys nothing.
 func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*replicate.Pruning, error) {
+	if err := r.standby(j); err != nil {
+		return nil, err
+	}
 	w, unlock, err := r.lockRun(ctx, j, false, "wait until it ends")
 	if err != nil {
 		return nil, err
@@ -32,6 +35,9 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	defer unlock()
 	survey, err := w.survey(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := w.checkRoles(ctx, survey.Root); err != nil {
 		return nil, err
 	}
 	v := &replicate.RunState{Survey: survey, NoLimit: beyond}

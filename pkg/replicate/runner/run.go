@@ -17,11 +17,19 @@ import (
 // If the job is already running, Run waits or, unless wait is set, fails with statedir.ErrRunning
 // (fault.Refused).
 func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
+	if err := r.standby(j); err != nil {
+		return nil, err
+	}
 	w, unlock, err := r.lockRun(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	return w.complete(ctx)
+}
+
+// complete runs a locked job once, with its hooks, and records the run.
+func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 	if err = w.hooksBefore(ctx); err == nil {
 		err = w.execute(ctx)
 	}
@@ -39,7 +47,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 		w.state.DrillSince = w.run.Started
 	}
 	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
-		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", j.Name, stored))
+		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", w.job.Name, stored))
 	}
 	w.hooksAfter(ctx)
 	return w.run, w.run.Err(err)
@@ -54,6 +62,9 @@ func (w *jobRun) execute(ctx context.Context) error {
 		return err
 	}
 	defer func() { v.Forget() }() // v is reassigned below
+	if err := w.checkRoles(ctx, v.Root); err != nil {
+		return err
+	}
 	v, missed, snapErr := w.takeSnapshots(ctx, v)
 	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
 		return snapErr
@@ -64,6 +75,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
 		b.updateState(v, missed)
 		after.Targets = append(after.Targets, b.targetState())
+		w.recordOrigins(ctx, v, b)
 	}
 	d := w.decide(ctx, after)
 	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted

@@ -1,0 +1,392 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/zfs"
+)
+
+// rolePair is a replica with the source src/a and the copy dst/copy/a, each with a child, and their
+// job file.
+type rolePair struct {
+	*replica
+	file string
+}
+
+const pairText = `[[job]]
+name = "home"
+source = "src/a"
+recursive = true
+snapshots = { take = "{job}-%Y%m%dT%H%M%SZ" }
+retention = { last = 5 }
+[[job.target]]
+name = "near"
+to = "dst/copy/a"
+retention = { last = 9 }
+`
+
+func newRolePair(t *testing.T) *rolePair {
+	t.Helper()
+	p := &rolePair{newReplica(t, adopting()), filepath.Join(t.TempDir(), "replicate.toml")}
+	require.NoError(t, os.WriteFile(p.file, []byte(pairText), 0o640))
+	p.Create("src/a/c", nil)
+	for name, at := range map[string]string{"src/a": "/data", "src/a/c": "/data/c"} {
+		p.Set(name, "mountpoint", at)
+		p.Set(name, "canmount", "on")
+		p.Set(name, "mounted", "yes")
+	}
+	p.Set("src/a/c", "mountpoint", "/elsewhere")
+	for _, n := range []string{"src/a", "src/a/c"} {
+		p.Set(n, "readonly", "off") // the simulation inherits nothing
+	}
+	return p
+}
+
+func (p *rolePair) jobs(t *testing.T) *replicate.File {
+	t.Helper()
+	text, err := os.ReadFile(p.file)
+	require.NoError(t, err)
+	f, err := replicate.Parse(p.file, text)
+	require.NoError(t, err)
+	return f
+}
+
+func (p *rolePair) runJob(t *testing.T, name string) error {
+	t.Helper()
+	p.now += 100
+	_, err := p.runner(t).Run(t.Context(), p.jobs(t).Find(name), true)
+	return err
+}
+
+func (p *rolePair) doSwitch(t *testing.T, name string, o FailoverOptions) (*Failover, error) {
+	t.Helper()
+	p.now += 100
+	f := p.jobs(t)
+	return p.runner(t).Switch(t.Context(), f.Find(name), &JobFile{Path: p.file, Jobs: f}, o)
+}
+
+func (p *rolePair) doPromote(t *testing.T, o FailoverOptions) (*Failover, error) {
+	t.Helper()
+	p.now += 100
+	return p.runner(t).Promote(t.Context(), p.jobs(t).Find("home"), o)
+}
+
+// writable returns the roots that programs can write to.
+func (p *rolePair) writable() (names []string) {
+	for _, n := range []string{"src/a", "src/a/c", "dst/copy/a", "dst/copy/a/c"} {
+		own, above := p.Get(n, "readonly"), p.Get(zfs.ParentOf(n), "readonly")
+		if p.Get(n, "guid") != "" && own != "on" && (own == "off" || above != "on") {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func (p *rolePair) role(t *testing.T, dataset string) zfs.Role {
+	t.Helper()
+	var r zfs.Role
+	p.Edit(func(all map[string]*zfs.Dataset) {
+		var err error
+		r, err = zfs.RoleIn(all[dataset].Properties)
+		require.NoError(t, err)
+	})
+	return r
+}
+
+// TestSwitchThereAndBack switches a pair, writes to the new source, and switches back.
+func TestSwitchThereAndBack(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Write("src/a", []byte("one"))
+	require.NoError(t, p.runJob(t, "home"))
+	p.Write("src/a/c", []byte("two"))
+	before := p.state()
+
+	f, err := p.doSwitch(t, "home", FailoverOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Planned, f.Outcome)
+	require.Equal(t, before, p.state(), "a dry run changed something")
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+
+	f, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Done, f.Outcome)
+	require.NotZero(t, f.Bytes)
+	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+	a, b := p.role(t, "src/a"), p.role(t, "dst/copy/a")
+	require.Equal(t, []any{zfs.RoleStandby, zfs.RoleSource, a.ID}, []any{a.Kind, b.Kind, b.ID})
+	for name, want := range map[string][]string{"src/a": {"/data", "noauto", "no"}, "dst/copy/a": {"/data", "on", "yes"}, "dst/copy/a/c": {"/elsewhere", "on", "yes"}} {
+		require.Equal(t, want, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted")}, name)
+	}
+	info, err := os.Stat(p.file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+
+	// The old job does not run, with the file of before neither.
+	state := p.state()
+	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
+	old, err := replicate.Parse("old", []byte(pairText))
+	require.NoError(t, err)
+	_, err = p.runner(t).Run(t.Context(), old.Find("home"), true)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "local:src/a became a copy by job \"home\"")
+	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home-reverse")
+	_, err = p.runner(t).Prune(t.Context(), old.Find("home"), false, false)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Equal(t, state, p.state())
+
+	again, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Empty(t, again.Steps)
+
+	p.Write("dst/copy/a", []byte("three"))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	p.Write("dst/copy/a/c", []byte("four"))
+	f, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	require.NoError(t, err)
+	require.NotZero(t, f.Bytes)
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+	require.Equal(t, []string{"/data", "on", "yes"}, []string{p.Get("src/a", "mountpoint"), p.Get("src/a", "canmount"), p.Get("src/a", "mounted")})
+	jobs := p.jobs(t)
+	require.Equal(t, []bool{false, true}, []bool{jobs.Find("home").Standby, jobs.Find("home-reverse").Standby})
+	require.Len(t, jobs.Jobs, 2)
+	p.Write("src/a", []byte("five"))
+	require.NoError(t, p.runJob(t, "home"), "increments continue")
+	for _, n := range []string{"dst/copy/a", "dst/copy/a/c"} {
+		all := p.names(n)
+		require.Equal(t, p.names(strings.Replace(n, "dst/copy", "src", 1)), all)
+		require.Equal(t, 1, len(slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, switchPrefix) })), "one snapshot of a switch remains")
+	}
+}
+
+// TestPromote promotes the copy of a lost source, and makes the source a copy when it returns.
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Write("src/a", []byte("one"))
+	require.NoError(t, p.runJob(t, "home"))
+
+	_, err := p.doPromote(t, FailoverOptions{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "the source is alive")
+	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home")
+
+	p.away = "src"
+	f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+	require.NoError(t, err)
+	require.NotEmpty(t, f.Steps)
+	require.Empty(t, p.role(t, "dst/copy/a").Kind)
+	f, err = p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	require.Contains(t, f.ReverseText, "source = 'dst/copy/a'")
+	require.Equal(t, zfs.RoleSource, p.role(t, "dst/copy/a").Kind)
+	require.Equal(t, []string{"/data", "on", "yes", "off"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted"), p.Get("dst/copy/a", "readonly")})
+	f, err = p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	require.Empty(t, f.Steps, "it is idempotent")
+	p.Write("dst/copy/a", []byte("two"))
+
+	p.away = ""
+	state := p.state()
+	err = p.runJob(t, "home")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "the copy became the source")
+	require.Equal(t, state, p.state(), "the old job changed something")
+
+	// The former source has newer data.
+	p.Write("src/a", []byte("lost"))
+	p.snapshot("src/a/c", "mine")
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "src/a/c@mine")
+	require.ErrorContains(t, err, "data written to src/a after")
+	require.Contains(t, p.writable(), "src/a", "a refusal changes nothing")
+	f, err = p.doSwitch(t, "home", FailoverOptions{Rollback: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+	require.Equal(t, zfs.RoleStandby, p.role(t, "src/a").Kind)
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
+}
+
+// TestDemoteByRename keeps the data of a former source under another name.
+func TestDemoteByRename(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	p.away = "src"
+	_, err := p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	p.away = ""
+	p.Write("src/a", []byte("lost"))
+	_, err = p.doSwitch(t, "home", FailoverOptions{Rotate: true})
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(p.datasets("src"), func(n string) bool { return strings.HasPrefix(n, "src/a.zxfer-") }), "%v", p.datasets("src"))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
+	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
+}
+
+// TestSwitchKilled stops a switch at each operation, before and after it takes effect. At most one
+// side is writable then, and the same command, or --abort, completes the change.
+func TestSwitchKilled(t *testing.T) {
+	t.Parallel()
+	killed := errors.New("killed")
+	for at, ended := 0, false; !ended; at++ {
+		require.Less(t, at, 400)
+		for _, applied := range []bool{false, true} {
+			p := newRolePair(t)
+			p.Write("src/a", []byte("one"))
+			require.NoError(t, p.runJob(t, "home"))
+			p.Write("src/a", []byte("two"))
+			n, dead := 0, false
+			around := p.Around
+			p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+				if dead {
+					return killed
+				}
+				if n++; n-1 == at {
+					if dead = true; applied {
+						_ = around(ctx, op, names, do)
+					}
+					return killed
+				}
+				return around(ctx, op, names, do)
+			}
+			_, err := p.doSwitch(t, "home", FailoverOptions{})
+			p.Around = around
+			if !dead {
+				require.NoError(t, err)
+				ended = true
+				break
+			}
+			sides := map[string]bool{}
+			for _, n := range p.writable() {
+				sides[zfs.PoolOf(n)] = true
+			}
+			require.LessOrEqual(t, len(sides), 1, "operation %d: both sides are writable: %v", at, p.writable())
+			state := decide.ObserveRoles(decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "src/a")}, decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "dst/copy/a")})
+			if state == decide.Handover && at%2 == 0 {
+				_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+				require.NoError(t, err, "operation %d", at)
+				require.Equal(t, []string{"src/a", "src/a/c"}, p.writable(), "operation %d", at)
+				require.Equal(t, "yes", p.Get("src/a", "mounted"))
+				require.NoError(t, p.runJob(t, "home"), "operation %d", at)
+			}
+			_, err = p.doSwitch(t, "home", FailoverOptions{})
+			require.NoError(t, err, "operation %d, applied %v, state %q", at, applied, state)
+			require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable(), "operation %d, state %q", at, state)
+			require.Equal(t, []string{"/data", "on", "yes"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted")}, "operation %d, state %q", at, state)
+			require.NoError(t, p.runJob(t, "home-reverse"), "operation %d", at)
+		}
+	}
+}
+
+// TestSwitchBusySource expects that the source gets its role back if it is in use.
+func TestSwitchBusySource(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	p.fail(zfs.OpUnmount, "src/a", &zfs.Error{Kind: zfs.Busy, Op: zfs.OpUnmount, Subject: "src/a"})
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.ErrorContains(t, err, "the source is writable again")
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+	require.Empty(t, p.role(t, "src/a").Kind)
+	p.fail("", "", nil)
+	require.NoError(t, p.runJob(t, "home"))
+}
+
+// TestHostileOrigin promotes copies whose record of the source another host forged.
+func TestHostileOrigin(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ root, child, want string }{
+		"system directory":       {`{"set":{"mountpoint":"/etc/cron.d"}}`, "", "directory of the system"},
+		"root":                   {`{"set":{"mountpoint":"/"}}`, "", "directory of the system"},
+		"hidden directory":       {`{"set":{"mountpoint":"/home/x/.ssh"}}`, "", "hidden directory"},
+		"dots":                   {`{"set":{"mountpoint":"/data/../etc"}}`, "", "not a clean path"},
+		"child":                  {`{"set":{"mountpoint":"/data"}}`, `{"set":{"mountpoint":"/usr/bin"}}`, "directory of the system"},
+		"twice":                  {`{"set":{"mountpoint":"/data"}}`, `{"set":{"mountpoint":"/data"}}`, "have the mountpoint"},
+		"another dataset":        {`{"set":{"mountpoint":"/taken"}}`, "", "it is the mountpoint of dst/other"},
+		"another property":       {`{"set":{"mountpoint":"/data","setuid":"on"}}`, "", "unexpected property setuid"},
+		"unknown field":          {`{"x":1}`, "", "did not write"},
+		"not JSON":               {`x`, "", "did not write"},
+		"invalid value":          {`{"set":{"readonly":"maybe"}}`, "", "readonly=maybe"},
+		"no mountpoint":          {`{}`, "", "has no mountpoint"},
+		"two values":             {`{} {}`, "", "did not write"},
+		"too long":               {`{"source":"` + strings.Repeat("x", 7000) + `"}`, "", "bytes"},
+		"control character":      {"{\"source\":\"a\\u001b[2J\",\"set\":{\"mountpoint\":\"/data\"}}", "", "not a printable line"},
+		"mountpoint is no path":  {`{"set":{"mountpoint":"data"}}`, "", "mountpoint=data"},
+		"name with a line break": {`{"job":"a\nb"}`, "", "not a valid name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRolePair(t)
+			require.NoError(t, p.runJob(t, "home"))
+			p.Create("dst/other", map[string]string{"mountpoint": "/taken", "canmount": "on"})
+			p.Set("dst/copy/a", zfs.OriginProperty, tt.root)
+			if tt.child != "" {
+				p.Set("dst/copy/a/c", zfs.OriginProperty, tt.child)
+			}
+			p.away = "src"
+			_, err := p.doPromote(t, FailoverOptions{})
+			require.Equal(t, fault.Refused, fault.ClassOf(err))
+			require.ErrorContains(t, err, tt.want)
+			require.NotEmpty(t, fault.HintOf(err))
+			require.Empty(t, p.writable()[2:])
+			require.Empty(t, p.role(t, "dst/copy/a").Kind)
+		})
+	}
+}
+
+// TestContradictoryRoles expects that run, promote and switch are refused without a change.
+func TestContradictoryRoles(t *testing.T) {
+	t.Parallel()
+	role := func(kind zfs.RoleKind, id string) string {
+		r := zfs.Role{Kind: kind, ID: strings.Repeat(id, 16), Job: "home", Target: "near"}
+		r.Since = r.Since.AddDate(2000, 0, 0)
+		return r.String()
+	}
+	for name, tt := range map[string]struct{ source, target string }{
+		"two sources":          {role(zfs.RoleSource, "1"), role(zfs.RoleSource, "2")},
+		"another ID":           {role(zfs.RoleStandby, "1"), role(zfs.RoleSource, "2")},
+		"a copy hands over":    {"", role(zfs.RoleHandover, "1")},
+		"source and standby":   {role(zfs.RoleSource, "1"), role(zfs.RoleStandby, "2")},
+		"a value by hand":      {"", "source"},
+		"an unknown role":      {"", strings.Replace(role(zfs.RoleSource, "1"), "source", "boss", 1)},
+		"a forged source role": {"x\x1b[2J", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRolePair(t)
+			require.NoError(t, p.runJob(t, "home"))
+			for n, value := range map[string]string{"src/a": tt.source, "dst/copy/a": tt.target} {
+				if value != "" {
+					p.Set(n, zfs.RoleProperty, value)
+				}
+			}
+			before := fmt.Sprint(p.state(), p.Get("src/a", zfs.RoleProperty), p.Get("dst/copy/a", zfs.RoleProperty), p.writable())
+			errs := map[string]error{"run": p.runJob(t, "home")}
+			_, errs["promote"] = p.doPromote(t, FailoverOptions{SourceAlive: true})
+			_, errs["switch"] = p.doSwitch(t, "home", FailoverOptions{})
+			_, errs["abort"] = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+			for verb, err := range errs {
+				require.Equal(t, fault.Refused, fault.ClassOf(err), "%s: %v", verb, err)
+				require.NotEmpty(t, fault.HintOf(err), verb)
+				require.NotContains(t, err.Error()+fault.HintOf(err), "\x1b")
+			}
+			require.Equal(t, before, fmt.Sprint(p.state(), p.Get("src/a", zfs.RoleProperty), p.Get("dst/copy/a", zfs.RoleProperty), p.writable()))
+		})
+	}
+}
