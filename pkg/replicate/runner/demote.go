@@ -91,10 +91,7 @@ func (s *roleSwitch) planRollback(newer []string) error {
 	s.note("this destroys: %s", strings.Join(newer, ", "))
 	for _, d := range s.reads.Datasets {
 		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
-		base, common := zfs.Version{}, false
-		if copied != nil {
-			base, common = replicate.CommonSnapshot(d, copied)
-		}
+		base, common := lastCommon(d, copied)
 		if !common {
 			return fault.Refusef("to rename the former source and send in full: "+s.again("--rotate"), "%s and the copy have no common snapshot", d.Name)
 		}

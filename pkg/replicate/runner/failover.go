@@ -243,14 +243,26 @@ func (f *failover) listCopy(ctx context.Context) (err error) {
 	return err
 }
 
-// copies returns the listed datasets that are copies: the root, and those that zxfer received.
+// copies returns the listed datasets that are copies of the job: the root, datasets that zxfer
+// received, and datasets of a former source.
 func (f *failover) copies() (out []*zfs.Dataset) {
 	for _, d := range f.listed.Datasets {
-		if d.Name == f.copyRoot || d.Properties[zfs.FlagsProperty].Local() || d.Properties[zfs.OriginProperty].Local() {
+		if d.Name == f.copyRoot || d.Properties[zfs.FlagsProperty].Local() || d.Properties[zfs.OriginProperty].Local() || f.wasSource(d) {
 			out = append(out, d)
 		}
 	}
 	return out
+}
+
+// wasSource reports whether a switch made the dataset a copy: it has snapshots, the job selects its
+// name, and it is not mounted at boot.
+func (f *failover) wasSource(d *zfs.Dataset) bool {
+	source := f.root + strings.TrimPrefix(d.Name, f.copyRoot)
+	if !f.job.SelectsName(f.root, source) || !f.t.target.SelectsName(f.root, source) || len(d.Snapshots()) == 0 {
+		return false
+	}
+	canmount := d.Properties["canmount"]
+	return d.Type == zfs.Volume || canmount.Local() && canmount.Value == "noauto"
 }
 
 // note adds a note to the result.

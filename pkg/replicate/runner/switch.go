@@ -399,10 +399,7 @@ func (s *roleSwitch) verify(ctx context.Context) error {
 func (s *roleSwitch) newer() (out []string) {
 	for _, d := range s.reads.Datasets {
 		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
-		base, common := zfs.Version{}, false
-		if copied != nil {
-			base, common = replicate.CommonSnapshot(d, copied)
-		}
+		base, common := lastCommon(d, copied)
 		if !common {
 			out = append(out, d.Name+" (no common snapshot)")
 			continue
@@ -418,6 +415,19 @@ func (s *roleSwitch) newer() (out []string) {
 		}
 	}
 	return out
+}
+
+// lastCommon returns the source's most recent snapshot that the copy has too. copied may be nil.
+func lastCommon(d, copied *zfs.Dataset) (base zfs.Version, ok bool) {
+	for _, v := range slices.Backward(d.Snapshots()) {
+		if copied == nil {
+			break
+		}
+		if _, ok = copied.SnapshotOf(v.GUID); ok {
+			return v, true
+		}
+	}
+	return base, false
 }
 
 // maxNewer limits the differences that a message lists.

@@ -27,17 +27,16 @@ type takenOver struct {
 // returns the record of the source's properties, ok is false if there is none. Nothing remains to
 // be done for a copy without a record that is the source already.
 func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (o zfs.Origin, ok bool, err error)) error {
-	isSource := f.target.Role.Kind == zfs.RoleSource
+	if !f.willRecord && f.target.Role.Kind == zfs.RoleSource && !f.listed.Datasets[0].Properties[zfs.OriginProperty].Local() && f.Mountpoint == "" {
+		return nil
+	}
 	var all []*takenOver
 	mountpoints := map[string]*takenOver{}
 	for _, d := range f.copies() {
 		o, known, err := origin(d)
-		switch {
-		case err != nil:
+		if err != nil {
 			return fault.Refusef("clear the record: "+zfs.CommandLine([]string{"zfs", "inherit", zfs.OriginProperty, d.Name})+"\nand name the mountpoint: "+f.again("--mountpoint PATH"),
 				"%s: %s: %w", f.t.host.Label(), d.Name, err)
-		case !known && isSource && f.Mountpoint == "":
-			continue
 		}
 		c := &takenOver{Dataset: d}
 		if d.Name == f.copyRoot {
@@ -231,8 +230,8 @@ func (f *failover) takeoverSteps(all []*takenOver) {
 			})
 		}
 	}
-	for _, c := range all {
-		if c.Properties[zfs.OriginProperty].Local() || f.willRecord {
+	for _, c := range slices.Backward(all) {
+		if c.Properties[zfs.OriginProperty].Local() || f.willRecord && c.Name == f.copyRoot {
 			f.forget(f.t, c.Name)
 		}
 	}
