@@ -171,32 +171,23 @@ func (s *roleSwitch) abort(ctx context.Context) error {
 	return s.finish(ctx)
 }
 
-// undo makes the source writable again, as it was listed before the handover.
+// undo removes the role of a source that is still writable, and mounts it again.
 func (s *roleSwitch) undo(ctx context.Context) error {
 	f := *s.failover
 	f.result = &Failover{Schema: SwitchSchema}
 	back := *s
 	back.failover = &f
-	back.planRestore(func(d *zfs.Dataset) (string, bool, error) {
-		p := d.Properties["readonly"]
-		if !p.Local() {
-			return "", p.Value != "on", nil
-		}
-		return p.Value, p.Value != "on", nil
-	})
+	back.planRestore(func(*zfs.Dataset) (string, bool, error) { return "", false, nil })
 	return back.carryOut(ctx)
 }
 
-// planRestore plans to make the source writable and to mount it. readonly returns the value to set,
-// "" to revert to the inherited one.
+// planRestore plans to make the source writable and to mount it. readonly returns the value to set.
 func (s *roleSwitch) planRestore(readonly func(*zfs.Dataset) (value string, change bool, err error)) {
 	src := s.jobRun.source
 	for _, d := range s.reads.Datasets {
 		switch value, change, err := readonly(d); {
 		case err != nil:
 			s.note("%s: %v", d.Name, err)
-		case change && value == "":
-			s.set(src, d.Name, nil, "readonly")
 		case change:
 			s.set(src, d.Name, map[string]string{"readonly": value})
 		}

@@ -237,37 +237,43 @@ func (s *roleSwitch) planHandover() {
 		}
 		s.set(src, s.root, map[string]string{zfs.RoleProperty: s.role(zfs.RoleHandover).String()})
 	}
-	s.planReadOnly(true)
+	s.planReadOnly(s.state == decide.Normal)
 	s.add(src, fmt.Sprintf("zfs snapshot @%s of %s, and send it to %s", switchPrefix+s.id, english.Plural(len(s.reads.Datasets), "dataset", ""), s.result.Copy), s.sendLast)
 }
 
-// planReadOnly plans to make the source read-only and to unmount it. If it is busy, and undo is
-// set, the source gets its role back.
+// planReadOnly plans to unmount the source and to make it read-only, in this order: zfs set
+// readonly=on fails halfway while a program has a file open for writing. If the source is busy, and
+// undo is set, it gets its role back.
 func (s *roleSwitch) planReadOnly(undo bool) {
 	src := s.jobRun.source
+	if slices.ContainsFunc(s.v.All, func(d *zfs.Dataset) bool { return d.Get("mounted") == "yes" }) {
+		s.add(src, fmt.Sprintf("zfs unmount %s with its descendants", s.root), func(ctx context.Context) error { return s.unmountOrUndo(ctx, undo) })
+	}
 	for _, d := range s.reads.Datasets {
 		if p := d.Properties["readonly"]; d.Name == s.root && p.Value != "on" || d.Name != s.root && p.Value != "on" && (p.Local() || p.Source == "received") {
 			s.set(src, d.Name, map[string]string{"readonly": "on"})
 		}
 	}
-	mounted := slices.ContainsFunc(s.v.All, func(d *zfs.Dataset) bool { return d.Get("mounted") == "yes" })
-	if !mounted {
-		return
+}
+
+// unmountOrUndo unmounts the source. If it is busy, and undo is set, it removes the role and mounts
+// what was unmounted.
+func (s *roleSwitch) unmountOrUndo(ctx context.Context, undo bool) error {
+	err := s.unmountSource(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
 	}
-	s.add(src, fmt.Sprintf("zfs unmount %s with its descendants", s.root), func(ctx context.Context) error {
-		err := s.unmountSource(ctx)
-		if err == nil || !undo {
-			return err
-		}
-		if failed := s.undo(context.WithoutCancel(ctx)); failed != nil {
-			return fault.Failf("to make the source writable again: "+s.again("--abort"), "%w; the source stays read-only: %w", err, failed)
-		}
-		for _, step := range s.result.Steps {
-			step.Done = false
-		}
-		return fault.Failf("stop its users, then run the same command again; they are listed by: fuser -vm "+zfs.CommandLine([]string{s.v.All[0].Get("mountpoint")}),
-			"%w; the source is writable again", err)
-	})
+	stop := "stop its users, then run the same command again; list them with: " + zfs.CommandLine([]string{"fuser", "-vm", s.v.All[0].Get("mountpoint")})
+	if !undo {
+		return fault.Failf(stop, "%w", err)
+	}
+	if failed := s.undo(context.WithoutCancel(ctx)); failed != nil {
+		return fault.Failf("to give the source its role back: "+s.again("--abort"), "%w; the handover is recorded: %w", err, failed)
+	}
+	for _, step := range s.result.Steps {
+		step.Done = false
+	}
+	return fault.Failf(stop, "%w; the source is writable again", err)
 }
 
 // unmountSource unmounts the source's filesystems, descendants first.
