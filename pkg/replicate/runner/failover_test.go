@@ -32,6 +32,7 @@ source = "src/a"
 recursive = true
 snapshots = { take = "{job}-%Y%m%dT%H%M%SZ" }
 retention = { last = 5 }
+retries = 0
 [[job.target]]
 name = "near"
 to = "dst/copy/a"
