@@ -30,10 +30,10 @@ func newReplicatePromote(a *app) *cobra.Command {
 		Use:   "promote [FLAGS] JOB [TARGET]",
 		Short: "Make a copy the source after its source was lost",
 		Long: `Make a copy of a job the source: hold the common snapshot, record the change of
-roles, make the copy writable, and mount it as its source was mounted. Then the
-job refuses to overwrite it. promote destroys nothing. It does not stop the
-former source: make sure that it does not run. If both sides can be reached, use
-zxfer replicate switch, which loses nothing.`,
+roles, make the copy writable, and mount it as its source was mounted. From then
+on, the job refuses to overwrite it. promote destroys nothing, and does not stop
+the former source: make sure that it does not run. If both sides can be reached,
+use zxfer replicate switch instead.`,
 		Annotations: map[string]string{argsTitle: `  JOB     a job of the job file, also that of the source's host
   TARGET  the target with the copy (default: the only one); if the file has no
           such job, the dataset of the copy on this host`,
@@ -59,13 +59,13 @@ func newReplicateSwitch(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switch [FLAGS] JOB [TARGET]",
 		Short: "Swap the roles of a source and its copy",
-		Long: `Swap the roles of a job's source and its copy. Stop the programs that use the
-source first. switch runs the job, makes the source read-only, unmounts it, sends
-the last increment, makes the copy writable, and mounts it. The job becomes a
-standby job, and a reverse job is appended to the job file. At no time are both
-sides writable. If it is interrupted, the same command completes the change.
-After a promotion, switch makes the returned source a copy. To switch back, name
-the reverse job.`,
+		Long: `Swap the roles of a job's source and its copy. First stop the programs that use
+the source. switch runs the job, unmounts the source, makes it read-only, sends
+the last increment, makes the copy writable, mounts it, and writes a reverse job.
+At no time are both sides writable.
+
+If switch is interrupted, run it again. After a promotion, it makes the returned
+source a copy. To switch back, name the reverse job.`,
 		Annotations: map[string]string{argsTitle: `  JOB     a job of the job file
   TARGET  the target with the copy (default: the only one)`,
 			exitTitle: `  3  the former source has data that the copy lacks, the job file cannot be

@@ -309,7 +309,6 @@ func TestZFSSwitchKilled(t *testing.T) {
 		o := l.must(t, "switch", job)
 		t.Logf("%s", o.stdout)
 		require.Equal(t, sides[1:], l.writableSides(t))
-		t.Logf("%s", zfsCmd(t, "get", "-r", "-t", "filesystem", "-s", "local,received", "all", l.src, l.dst))
 		switched()
 		require.FileExists(t, filepath.Join(l.anyMount(t, sides[0]), "file"+strconv.Itoa(at)))
 	}
@@ -324,4 +323,53 @@ func (l *failoverLab) anyMount(t *testing.T, pool string) string {
 	pid, err := os.ReadFile(labDir + "/beta/sshd.pid")
 	require.NoError(t, err)
 	return "/proc/" + strings.TrimSpace(string(pid)) + "/root" + l.mountpoint
+}
+
+// TestZFSSwitchEncrypted switches an encrypted dataset there and back with raw increments. The copy
+// is mounted after its key was loaded. A restricted key can run the job, but not switch.
+func TestZFSSwitchEncrypted(t *testing.T) {
+	rsh, _ := restrictedKey(t, "--allow", "receive="+betaPool)
+	dir := t.TempDir()
+	key := filepath.Join(dir, "key")
+	require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o600))
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, "-o", "mountpoint="+dir+"/data", src)
+	text := fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nsnapshots = { take = \"{job}-%%Y%%m%%dT%%H%%M%%SZ\" }\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst)
+	l := &failoverLab{newReplication(t, text+"transfer = { rsh = \""+rsh+"\" }\n"), src, dst, dir + "/data"}
+	write := func(pool, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(l.anyMount(t, pool), text), []byte(text), 0o600))
+	}
+	write(alphaPool, "one")
+	l.must(t, "run", "home")
+	require.Contains(t, zfsCmd(t, "get", "-H", "-s", "local", "-o", "value", "zxfer:origin", dst), `"mountpoint":"`+dir+`/data"`, "a receive grant permits the record")
+	before := state(t)
+	argv := l.onAlpha("switch", "home")
+	o := result(exec.Command(argv[0], argv[1:]...))
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "a restricted key cannot change roles")
+	require.Equal(t, before, state(t))
+
+	l.write(t, text)
+	write(alphaPool, "two")
+	nextSecond(t) // names of snapshots have a resolution of one second
+	o = l.must(t, "switch", "home")
+	require.Contains(t, o.stdout, "next: beta: zfs load-key "+dst)
+	require.Contains(t, o.stdout, "next: beta: zfs mount "+dst)
+	run(t, onBeta(t, "zfs", "load-key", "-L", "file://"+key, dst)...)
+	run(t, onBeta(t, "zfs", "mount", dst)...)
+	write(betaPool, "three")
+	nextSecond(t)
+	l.must(t, "run", "home-reverse")
+	write(betaPool, "four")
+	nextSecond(t)
+	o = l.must(t, "switch", "--json", "home-reverse")
+	require.Less(t, sentBytes(t, o), uint64(1<<20))
+	require.Equal(t, []string{alphaPool}, l.writableSides(t))
+	for _, file := range []string{"one", "two", "three", "four"} {
+		require.FileExists(t, filepath.Join(l.mountpoint, file))
+	}
+	write(alphaPool, "five")
+	nextSecond(t)
+	l.must(t, "run", "home")
+	requireNoLeftovers(t)
 }

@@ -80,15 +80,5 @@ func (f *JobFile) write() error {
 	if err != nil || bytes.Equal(old, text) {
 		return err
 	}
-	info, err := os.Lstat(f.Path)
-	if err != nil {
-		return err
-	}
-	if err := statedir.ReplaceKeepingMode(f.Path, text); err != nil {
-		return err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-		return os.Lchown(f.Path, int(stat.Uid), int(stat.Gid))
-	}
-	return nil
+	return statedir.ReplaceKeepingOwner(f.Path, text)
 }
