@@ -59,6 +59,16 @@ func (s *roleSwitch) finish(ctx context.Context) error {
 // planStandby plans the roles and properties of the former source.
 func (s *roleSwitch) planStandby() {
 	s.planUnmountable()
+	for _, d := range s.reads.Datasets {
+		// Streams back must have the flags of the streams that made the copy (openzfs#6224).
+		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
+		if copied == nil || d.Properties[zfs.FlagsProperty].Local() {
+			continue
+		}
+		if p := copied.Properties[zfs.FlagsProperty]; p.Local() && slices.Contains([]string{"Lc", "L", "c", "none"}, p.Value) {
+			s.set(s.jobRun.source, d.Name, map[string]string{zfs.FlagsProperty: p.Value})
+		}
+	}
 	role := s.target.Role
 	role.Kind = zfs.RoleStandby
 	s.set(s.jobRun.source, s.root, map[string]string{zfs.RoleProperty: role.String()})
