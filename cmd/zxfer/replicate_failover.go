@@ -61,8 +61,8 @@ func newReplicateSwitch(a *app) *cobra.Command {
 		Short: "Swap the roles of a source and its copy",
 		Long: `Swap the roles of a job's source and its copy. First stop the programs that use
 the source. switch runs the job, unmounts the source, makes it read-only, sends
-the last increment, makes the copy writable, mounts it, and writes a reverse job.
-At no time are both sides writable.
+the last increment, makes the copy writable, mounts it, and writes the reverse
+job. At no time are both sides writable.
 
 If switch is interrupted, run it again. After a promotion, it makes the returned
 source a copy. To switch back, name the reverse job.`,
@@ -142,8 +142,11 @@ func (o *failoverOptions) promote(ctx context.Context, a *app, args []string) er
 		if err == nil {
 			return r.Promote(ctx, jobs[0], o.FailoverOptions)
 		}
-		if fault.ClassOf(err) != fault.Usage || len(args) < 2 || f != nil {
+		if fault.ClassOf(err) != fault.Usage || f != nil {
 			return nil, err
+		}
+		if len(args) < 2 {
+			return nil, fault.Usagef(fault.HintOf(err)+"\nif this host has only the copy, name its dataset: zxfer replicate promote "+args[0]+" DATASET", "%w", err)
 		}
 		j, ofCopy := r.JobOfCopy(ctx, args[0], args[1])
 		if ofCopy != nil {

@@ -298,6 +298,113 @@ func TestSwitchKilled(t *testing.T) {
 	}
 }
 
+// TestPromoteKilled stops a promotion at each operation that changes something. The same command
+// completes it.
+func TestPromoteKilled(t *testing.T) {
+	t.Parallel()
+	killed := errors.New("killed")
+	for at, ended := 0, false; !ended; at++ {
+		require.Less(t, at, 100)
+		p := newRolePair(t)
+		require.NoError(t, p.runJob(t, "home"))
+		p.away = "src"
+		n, dead, around := 0, false, p.Around
+		p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			if dead = dead || op != zfs.OpList && op != zfs.OpGet && n == at; dead {
+				return killed
+			}
+			if op != zfs.OpList && op != zfs.OpGet {
+				n++
+			}
+			return around(ctx, op, names, do)
+		}
+		_, err := p.doPromote(t, FailoverOptions{})
+		p.Around, ended = around, !dead
+		require.Equal(t, dead, err != nil)
+		_, err = p.doPromote(t, FailoverOptions{})
+		require.NoError(t, err, "operation %d", at)
+		for name, path := range map[string]string{"dst/copy/a": "/data", "dst/copy/a/c": "/elsewhere"} {
+			require.Equal(t, []string{path, "on", "yes", "off"}, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted"), p.Get(name, "readonly")}, "operation %d, %s", at, name)
+		}
+		require.Contains(t, p.held("dst/copy/a@"+p.names("dst/copy/a")[0]), replicate.Tag("home", "near"))
+	}
+}
+
+// TestPromoteWithoutJobFile promotes a copy whose job is known only from its record.
+func TestPromoteWithoutJobFile(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	r := p.runner(t)
+	for _, wrong := range [][]string{{"other", "dst/copy/a"}, {"home", "dst/copy"}, {"home", "dst/gone"}, {"home", "src/a"}} {
+		_, err := r.JobOfCopy(t.Context(), wrong[0], wrong[1])
+		require.Equal(t, fault.Refused, fault.ClassOf(err), wrong)
+	}
+	j, err := r.JobOfCopy(t.Context(), "home", "dst/copy/a")
+	require.NoError(t, err)
+	f, err := r.Promote(t.Context(), j, FailoverOptions{SourceUnknown: true})
+	require.NoError(t, err)
+	require.Contains(t, f.Notes[0], "its state is unknown")
+	require.Equal(t, "/data", p.Get("dst/copy/a", "mountpoint"))
+	require.Equal(t, "on", p.Get("dst/copy/a/c", "canmount"))
+	j, err = r.JobOfCopy(t.Context(), "home", "dst/copy/a")
+	require.NoError(t, err, "the role names the job after the record was removed")
+	f, err = r.Promote(t.Context(), j, FailoverOptions{SourceUnknown: true})
+	require.NoError(t, err)
+	require.Empty(t, f.Steps)
+}
+
+// TestSwitchRefusesFile expects a refusal before any change if the job file cannot be edited.
+func TestSwitchRefusesFile(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, p *rolePair){
+		"symlink": func(t *testing.T, p *rolePair) {
+			require.NoError(t, os.Rename(p.file, p.file+".real"))
+			require.NoError(t, os.Symlink(p.file+".real", p.file))
+		},
+		"inline": func(t *testing.T, p *rolePair) {
+			require.NoError(t, os.WriteFile(p.file, []byte(`job = [{ name = "home", source = "src/a", recursive = true, snapshots = { take = "{job}-%Y%m%dT%H%M%SZ" }, target = [{ name = "near", to = "dst/copy/a" }] }]`), 0o600))
+		},
+		"name taken": func(t *testing.T, p *rolePair) {
+			require.NoError(t, os.WriteFile(p.file, []byte(pairText+strings.NewReplacer(`"home"`, `"home-reverse"`, "src/a", "src", "copy/a", "other").Replace(pairText)), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRolePair(t)
+			require.NoError(t, p.runJob(t, "home"))
+			change(t, p)
+			before := p.state()
+			text, err := os.ReadFile(p.file)
+			require.NoError(t, err)
+			_, err = p.doSwitch(t, "home", FailoverOptions{})
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+			require.NotEmpty(t, fault.HintOf(err))
+			require.Equal(t, before, p.state())
+			require.Len(t, p.writable(), 2)
+			now, err := os.ReadFile(p.file)
+			require.NoError(t, err)
+			require.Equal(t, string(text), string(now))
+		})
+	}
+}
+
+// TestSwitchTarget expects that a job with several targets needs the name of one.
+func TestSwitchTarget(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Create("far", nil)
+	require.NoError(t, os.WriteFile(p.file, []byte(pairText+"[[job.target]]\nname = \"far\"\nto = \"far/a\"\n"), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.Equal(t, fault.Usage, fault.ClassOf(err))
+	require.Contains(t, fault.HintOf(err), "near, far")
+	f, err := p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	require.NoError(t, err)
+	require.Contains(t, f.Notes[0], "target far gets no new snapshots")
+	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+}
+
 // TestSwitchBusySource expects that the source gets its role back if it is in use.
 func TestSwitchBusySource(t *testing.T) {
 	t.Parallel()

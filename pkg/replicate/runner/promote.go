@@ -114,6 +114,8 @@ func (f *failover) promote(ctx context.Context) error {
 	for _, d := range f.copies() {
 		if _, any := d.Latest(); !any {
 			f.note("%s has no complete snapshot", d.Name)
+		} else if d.ResumeToken() != "" {
+			f.note("%s has the state of an interrupted receive; to discard it: %s", d.Name, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}))
 		}
 	}
 	if err := f.planPromote(ctx); err != nil {

@@ -28,6 +28,11 @@ type takenOver struct {
 // be done for a copy without a record that is the source already.
 func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (o zfs.Origin, ok bool, err error)) error {
 	if !f.willRecord && f.target.Role.Kind == zfs.RoleSource && !f.listed.Datasets[0].Properties[zfs.OriginProperty].Local() && f.Mountpoint == "" {
+		for _, d := range f.copies() {
+			if d.Properties[zfs.OriginProperty].Local() {
+				f.forget(f.t, d.Name)
+			}
+		}
 		return nil
 	}
 	var all []*takenOver
@@ -230,9 +235,20 @@ func (f *failover) takeoverSteps(all []*takenOver) {
 			})
 		}
 	}
+	f.noteUnmounted(all)
 	for _, c := range slices.Backward(all) {
 		if c.Properties[zfs.OriginProperty].Local() || f.willRecord && c.Name == f.copyRoot {
 			f.forget(f.t, c.Name)
+		}
+	}
+}
+
+// noteUnmounted leaves to the user what an earlier switch unmounted although the job excludes it.
+func (f *failover) noteUnmounted(all []*takenOver) {
+	for _, d := range f.listed.Datasets {
+		excluded := !slices.ContainsFunc(all, func(c *takenOver) bool { return c.Name == d.Name })
+		if excluded && d.Type == zfs.Filesystem && d.Get("canmount") == "on" && d.Get("mounted") == "no" && strings.HasPrefix(d.Get("mountpoint"), "/") {
+			f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "mount", d.Name}))
 		}
 	}
 }
