@@ -24,8 +24,8 @@ type takenOver struct {
 }
 
 // planTakeover appends the steps that make the copy writable and mount it as its source. origin
-// returns the record of the source's properties, ok is false if there is none. Nothing remains to
-// be done for a copy without a record that is the source already.
+// returns the record of the source's properties, ok is false if there is none. The root's record is
+// removed first: without it, only the other records remain to be removed.
 func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (o zfs.Origin, ok bool, err error)) error {
 	if !f.willRecord && f.target.Role.Kind == zfs.RoleSource && !f.listed.Datasets[0].Properties[zfs.OriginProperty].Local() && f.Mountpoint == "" {
 		for _, d := range f.copies() {
@@ -201,7 +201,7 @@ func (f *failover) checkDirectories(ctx context.Context, paths []string, by map[
 }
 
 // takeoverSteps appends the steps for the copies: properties first, then mounts, ancestors first.
-// The records of the source go last, so that an interrupted command can repeat the steps.
+// The records of the source are removed last, so that an interrupted command can repeat the steps.
 func (f *failover) takeoverSteps(all []*takenOver) {
 	for _, c := range all {
 		set := changed(c.Dataset, c.set)
@@ -236,7 +236,7 @@ func (f *failover) takeoverSteps(all []*takenOver) {
 		}
 	}
 	f.noteUnmounted(all)
-	for _, c := range slices.Backward(all) {
+	for _, c := range all {
 		if c.Properties[zfs.OriginProperty].Local() || f.willRecord && c.Name == f.copyRoot {
 			f.forget(f.t, c.Name)
 		}
