@@ -87,7 +87,6 @@ func orphanNames(all *[]zfs.Orphan) (account account) {
 
 // mayDestroy permits destroying versions of granted datasets unless keepsVersions.
 func mayDestroy(ctx context.Context, g *Guard, versions *[]string) error {
-	checked := map[string]bool{}
 	if len(*versions) == 0 && g.policy.AppendOnly { // the client asks whether it may destroy at all
 		return errAppendOnly
 	}
@@ -108,14 +107,8 @@ func mayDestroy(ctx context.Context, g *Guard, versions *[]string) error {
 		if g.keepsVersions(dataset) {
 			return fmt.Errorf("only restoring %q is permitted, not destroying", clipName(dataset))
 		}
-		if !within(dataset, g.policy.Send) && !checked[dataset] {
-			checked[dataset] = true
-			if err := g.checkRole(ctx, dataset); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
+	return g.checkSnapshotRoles(ctx, *versions)
 }
 
 var errAppendOnly = errors.New("append-only: destroying is not permitted")
