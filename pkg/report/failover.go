@@ -41,7 +41,7 @@ func FailoverText(w io.Writer, f *runner.Failover) error {
 			fmt.Fprintf(&b, "  next: %s\n", oneLine(c))
 		}
 	}
-	if f.ReverseText != "" && len(f.Steps) > 0 && (f.Error == "" || done > 0) {
+	if f.ReverseText != "" {
 		fmt.Fprintf(&b, "reverse job %s:\n", oneLine(f.ReverseName))
 		for line := range strings.Lines(f.ReverseText) {
 			fmt.Fprintf(&b, "    %s\n", oneLine(line))

@@ -220,6 +220,9 @@ func (s *roleSwitch) addFileStep() {
 	if s.file == nil || !s.file.needs() {
 		return
 	}
+	if s.file.edit.Add != nil {
+		s.result.ReverseText = s.file.edit.Add.Text()
+	}
 	s.add(nil, s.file.describe(), func(context.Context) error { return s.file.write() })
 }
 
@@ -237,14 +240,16 @@ func (s *roleSwitch) planFile() error {
 		if s.file.Jobs.Has(reverse.Name) {
 			return fault.Refusef("rename that job", "job %q: the reverse job would be named %q, which another job has", s.job.Name, reverse.Name)
 		}
-		s.result.ReverseName, s.result.ReverseText = reverse.Name, reverse.Text()
-		s.file.edit.Add = reverse
+		s.file.edit.Add, s.result.ReverseName = reverse, reverse.Name
 	case other.Standby:
 		s.file.edit.Active, s.result.ReverseName = other.Name, other.Name
 	default:
 		s.result.ReverseName = other.Name
 	}
 	if err := s.file.check(); err != nil {
+		if s.file.edit.Add != nil { // to append by hand
+			s.result.ReverseText = s.file.edit.Add.Text()
+		}
 		return err
 	}
 	if s.file.needs() && slices.ContainsFunc([]string{s.job.Property, s.t.target.Property}, func(p string) bool { return p != "" }) && s.file.edit.Add != nil {

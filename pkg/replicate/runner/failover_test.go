@@ -354,6 +354,26 @@ func TestPromoteWithoutJobFile(t *testing.T) {
 	require.Empty(t, f.Steps)
 }
 
+// TestPromoteWithFileOfSource promotes a copy with the job file of the source's host, which names
+// this host in the target. A dataset here that has the name of the source is another one.
+func TestPromoteWithFileOfSource(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	own, err := os.Hostname()
+	require.NoError(t, err)
+	for _, name := range []string{own, "root@localhost", "127.0.0.1"} {
+		require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, `to = "`, `to = "`+name+":", 1)), 0o600))
+		f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+		require.NoError(t, err, name)
+		require.Contains(t, fmt.Sprint(f.Notes), "its state is unknown")
+		require.Contains(t, f.ReverseText, "to = '"+own+":src/a'")
+		_, err = p.doSwitch(t, "home", FailoverOptions{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err), name)
+	}
+	require.Len(t, p.writable(), 2)
+}
+
 // TestSwitchRefusesFile expects a refusal before any change if the job file cannot be edited.
 func TestSwitchRefusesFile(t *testing.T) {
 	t.Parallel()
@@ -377,9 +397,10 @@ func TestSwitchRefusesFile(t *testing.T) {
 			before := p.state()
 			text, err := os.ReadFile(p.file)
 			require.NoError(t, err)
-			_, err = p.doSwitch(t, "home", FailoverOptions{})
+			f, err := p.doSwitch(t, "home", FailoverOptions{})
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 			require.NotEmpty(t, fault.HintOf(err))
+			require.Equal(t, name == "name taken", f.ReverseText == "", "the job to append by hand")
 			require.Equal(t, before, p.state())
 			require.Len(t, p.writable(), 2)
 			now, err := os.ReadFile(p.file)

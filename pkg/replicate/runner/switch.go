@@ -289,9 +289,12 @@ func (s *roleSwitch) unmountSource(ctx context.Context) error {
 	return nil
 }
 
-// runJob runs the job once. The copy must be complete after it; other targets do not matter.
+// runJob runs the job once, without a freeze: the applications are stopped. The copy must be complete
+// after it; other targets do not matter.
 func (s *roleSwitch) runJob(ctx context.Context) error {
-	again, err := s.newRun(s.job, s.store)
+	j := *s.job
+	j.Freeze = nil
+	again, err := s.newRun(&j, s.store)
 	if err != nil {
 		return err
 	}
