@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +13,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/zfs"
 )
 
@@ -240,96 +237,6 @@ func TestDemoteByRename(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
 }
 
-// TestSwitchKilled stops a switch at each operation that changes something, before and after it takes effect. At most one
-// side is writable then, and the same command, or --abort, completes the change.
-func TestSwitchKilled(t *testing.T) {
-	t.Parallel()
-	killed := errors.New("killed")
-	for at, ended := 0, false; !ended; at++ {
-		require.Less(t, at, 400)
-		for _, applied := range []bool{false, true} {
-			p := newRolePair(t)
-			p.Write("src/a", []byte("one"))
-			require.NoError(t, p.runJob(t, "home"))
-			p.Write("src/a", []byte("two"))
-			n, dead := 0, false
-			around := p.Around
-			p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-				switch {
-				case dead:
-					return killed
-				case op == zfs.OpList || op == zfs.OpGet || op == zfs.OpSync:
-					return around(ctx, op, names, do)
-				}
-				if n++; n-1 == at {
-					if dead = true; applied {
-						_ = around(ctx, op, names, do)
-					}
-					return killed
-				}
-				return around(ctx, op, names, do)
-			}
-			_, err := p.doSwitch(t, "home", FailoverOptions{})
-			p.Around = around
-			if !dead {
-				require.NoError(t, err)
-				ended = true
-				break
-			}
-			sides := map[string]bool{}
-			for _, n := range p.writable() {
-				sides[zfs.PoolOf(n)] = true
-			}
-			require.LessOrEqual(t, len(sides), 1, "operation %d: both sides are writable: %v", at, p.writable())
-			state := decide.ObserveRoles(decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "src/a")}, decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "dst/copy/a")})
-			if state == decide.Handover && at%2 == 0 {
-				_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
-				require.NoError(t, err, "operation %d", at)
-				require.Equal(t, []string{"src/a", "src/a/c"}, p.writable(), "operation %d", at)
-				require.Equal(t, "yes", p.Get("src/a", "mounted"))
-				require.NoError(t, p.runJob(t, "home"), "operation %d", at)
-			}
-			_, err = p.doSwitch(t, "home", FailoverOptions{})
-			require.NoError(t, err, "operation %d, applied %v, state %q", at, applied, state)
-			require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable(), "operation %d, state %q", at, state)
-			require.Equal(t, []string{"/data", "on", "yes"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted")}, "operation %d, state %q", at, state)
-			require.NoError(t, p.runJob(t, "home-reverse"), "operation %d", at)
-		}
-	}
-}
-
-// TestPromoteKilled stops a promotion at each operation that changes something. The same command
-// completes it.
-func TestPromoteKilled(t *testing.T) {
-	t.Parallel()
-	killed := errors.New("killed")
-	for at, ended := 0, false; !ended; at++ {
-		require.Less(t, at, 100)
-		p := newRolePair(t)
-		require.NoError(t, p.runJob(t, "home"))
-		p.away = "src"
-		n, dead, around := 0, false, p.Around
-		p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-			if dead = dead || op != zfs.OpList && op != zfs.OpGet && n == at; dead {
-				return killed
-			}
-			if op != zfs.OpList && op != zfs.OpGet {
-				n++
-			}
-			return around(ctx, op, names, do)
-		}
-		_, err := p.doPromote(t, FailoverOptions{})
-		p.Around, ended = around, !dead
-		require.Equal(t, dead, err != nil)
-		_, err = p.doPromote(t, FailoverOptions{})
-		require.NoError(t, err, "operation %d", at)
-		for name, path := range map[string]string{"dst/copy/a": "/data", "dst/copy/a/c": "/elsewhere"} {
-			require.Equal(t, []string{path, "on", "yes", "off"}, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted"), p.Get(name, "readonly")}, "operation %d, %s", at, name)
-		}
-		require.Contains(t, p.held("dst/copy/a@"+p.names("dst/copy/a")[0]), replicate.Tag("home", "near"))
-	}
-}
-
 // TestPromoteWithoutJobFile promotes a copy whose job is known only from its record.
 func TestPromoteWithoutJobFile(t *testing.T) {
 	t.Parallel()
@@ -438,87 +345,4 @@ func TestSwitchBusySource(t *testing.T) {
 	require.Empty(t, p.role(t, "src/a").Kind)
 	p.fail("", "", nil)
 	require.NoError(t, p.runJob(t, "home"))
-}
-
-// TestHostileOrigin promotes copies whose record of the source another host forged.
-func TestHostileOrigin(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct{ root, child, want string }{
-		"system directory":       {`{"set":{"mountpoint":"/etc/cron.d"}}`, "", "directory of the system"},
-		"root":                   {`{"set":{"mountpoint":"/"}}`, "", "directory of the system"},
-		"hidden directory":       {`{"set":{"mountpoint":"/home/x/.ssh"}}`, "", "hidden directory"},
-		"dots":                   {`{"set":{"mountpoint":"/data/../etc"}}`, "", "not a clean path"},
-		"child":                  {`{"set":{"mountpoint":"/data"}}`, `{"set":{"mountpoint":"/usr/bin"}}`, "directory of the system"},
-		"twice":                  {`{"set":{"mountpoint":"/data"}}`, `{"set":{"mountpoint":"/data"}}`, "have the mountpoint"},
-		"another dataset":        {`{"set":{"mountpoint":"/taken"}}`, "", "it is the mountpoint of dst/other"},
-		"another property":       {`{"set":{"mountpoint":"/data","setuid":"on"}}`, "", "unexpected property setuid"},
-		"unknown field":          {`{"x":1}`, "", "did not write"},
-		"not JSON":               {`x`, "", "did not write"},
-		"invalid value":          {`{"set":{"readonly":"maybe"}}`, "", "readonly=maybe"},
-		"no mountpoint":          {`{}`, "", "has no mountpoint"},
-		"two values":             {`{} {}`, "", "did not write"},
-		"too long":               {`{"source":"` + strings.Repeat("x", 7000) + `"}`, "", "bytes"},
-		"control character":      {"{\"source\":\"a\\u001b[2J\",\"set\":{\"mountpoint\":\"/data\"}}", "", "not a printable line"},
-		"mountpoint is no path":  {`{"set":{"mountpoint":"data"}}`, "", "mountpoint=data"},
-		"name with a line break": {`{"job":"a\nb"}`, "", "not a valid name"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newRolePair(t)
-			require.NoError(t, p.runJob(t, "home"))
-			p.Create("dst/other", map[string]string{"mountpoint": "/taken", "canmount": "on"})
-			p.Set("dst/copy/a", zfs.OriginProperty, tt.root)
-			if tt.child != "" {
-				p.Set("dst/copy/a/c", zfs.OriginProperty, tt.child)
-			}
-			p.away = "src"
-			_, err := p.doPromote(t, FailoverOptions{})
-			require.Equal(t, fault.Refused, fault.ClassOf(err))
-			require.ErrorContains(t, err, tt.want)
-			require.NotEmpty(t, fault.HintOf(err))
-			require.Empty(t, p.writable()[2:])
-			require.Empty(t, p.role(t, "dst/copy/a").Kind)
-		})
-	}
-}
-
-// TestContradictoryRoles expects that run, promote and switch are refused without a change.
-func TestContradictoryRoles(t *testing.T) {
-	t.Parallel()
-	role := func(kind zfs.RoleKind, id string) string {
-		r := zfs.Role{Kind: kind, ID: strings.Repeat(id, 16), Job: "home", Target: "near"}
-		r.Since = r.Since.AddDate(2000, 0, 0)
-		return r.String()
-	}
-	for name, tt := range map[string]struct{ source, target string }{
-		"two sources":          {role(zfs.RoleSource, "1"), role(zfs.RoleSource, "2")},
-		"another ID":           {role(zfs.RoleStandby, "1"), role(zfs.RoleSource, "2")},
-		"a copy hands over":    {"", role(zfs.RoleHandover, "1")},
-		"source and standby":   {role(zfs.RoleSource, "1"), role(zfs.RoleStandby, "2")},
-		"a value by hand":      {"", "source"},
-		"an unknown role":      {"", strings.Replace(role(zfs.RoleSource, "1"), "source", "boss", 1)},
-		"a forged source role": {"x\x1b[2J", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newRolePair(t)
-			require.NoError(t, p.runJob(t, "home"))
-			for n, value := range map[string]string{"src/a": tt.source, "dst/copy/a": tt.target} {
-				if value != "" {
-					p.Set(n, zfs.RoleProperty, value)
-				}
-			}
-			before := fmt.Sprint(p.state(), p.Get("src/a", zfs.RoleProperty), p.Get("dst/copy/a", zfs.RoleProperty), p.writable())
-			errs := map[string]error{"run": p.runJob(t, "home")}
-			_, errs["promote"] = p.doPromote(t, FailoverOptions{SourceAlive: true})
-			_, errs["switch"] = p.doSwitch(t, "home", FailoverOptions{})
-			_, errs["abort"] = p.doSwitch(t, "home", FailoverOptions{Abort: true})
-			for verb, err := range errs {
-				require.Equal(t, fault.Refused, fault.ClassOf(err), "%s: %v", verb, err)
-				require.NotEmpty(t, fault.HintOf(err), verb)
-				require.NotContains(t, err.Error()+fault.HintOf(err), "\x1b")
-			}
-			require.Equal(t, before, fmt.Sprint(p.state(), p.Get("src/a", zfs.RoleProperty), p.Get("dst/copy/a", zfs.RoleProperty), p.writable()))
-		})
-	}
 }
