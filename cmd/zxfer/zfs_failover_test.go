@@ -21,7 +21,7 @@ import (
 )
 
 // failoverLab is the lab with mounts as on two computers: programs of alpha share the mounts of this
-// test, and programs of beta those of beta's sshd.
+// test, and programs of beta share the mounts of beta's sshd.
 type failoverLab struct {
 	*replication
 	src, dst, mountpoint string
@@ -188,7 +188,7 @@ func TestZFSPromoteCopy(t *testing.T) {
 	l := newFailoverLab(t, dir+"/data")
 	require.NoError(t, os.WriteFile(l.mountpoint+"/file", []byte("one"), 0o600))
 	l.must(t, "run", "home")
-	// beta has a job file of its own, which pulls.
+	// beta has another job file, which pulls.
 	text, err := os.ReadFile(l.file)
 	require.NoError(t, err)
 	pull := &replication{filepath.Join(dir, "beta.toml"), filepath.Join(dir, "beta")}

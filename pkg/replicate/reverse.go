@@ -27,8 +27,8 @@ func ReverseName(job string) string { return job + reverseSuffix }
 
 // Reverse returns the job that replicates from a copy back to the former source. Each side keeps its
 // own retention, and the snapshots keep their names, so that neither side loses history. The result
-// has one target. Keys that can destroy data (mirror, on_divergence), drills and the selection by a
-// property, which copies need not have, are missing.
+// has one target. Keys that can destroy data (mirror, on_divergence), drills, and the selection by a
+// property, which copies may lack, are missing.
 func (j *Job) Reverse(t *Target, source, to endpoint.Endpoint) (*Job, error) {
 	if !strings.Contains(to.Name, "/") {
 		return nil, fault.Usagef("replicate a dataset below it instead",

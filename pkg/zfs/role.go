@@ -80,8 +80,8 @@ func isRoleName(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }
 
-// RoleIn returns the role in the properties of one dataset, the zero Role if it has none of its
-// own. An invalid value is an error.
+// RoleIn returns the role in the properties of one dataset, the zero Role if it sets no
+// role itself. An invalid value is an error.
 func RoleIn(properties map[string]Property) (Role, error) {
 	p := properties[RoleProperty]
 	if !p.Local() {

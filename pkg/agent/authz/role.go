@@ -37,8 +37,8 @@ func (g *Guard) checkRole(ctx context.Context, datasets ...string) error {
 	return nil
 }
 
-// checkSnapshotRoles is checkRole for the datasets of snapshots and bookmarks, except those that
-// may be sent: the key of a source prunes it.
+// checkSnapshotRoles is checkRole for the datasets of snapshots and bookmarks. It skips datasets
+// that may be sent, because the key of a source prunes it.
 func (g *Guard) checkSnapshotRoles(ctx context.Context, versions []string) error {
 	var datasets []string
 	for _, n := range versions {

@@ -270,7 +270,7 @@ func (f *failover) note(format string, args ...any) {
 	f.result.Notes = append(f.result.Notes, fmt.Sprintf(format, args...))
 }
 
-// hold appends a step that holds the common snapshots, so that the pair stays incremental. guids is
+// hold appends a step that holds the common snapshots, so that later sends are incremental. guids is
 // nil to hold the most recent snapshots.
 func (f *failover) hold(s *side, datasets []*zfs.Dataset, guids map[uint64]bool) {
 	var names []string

@@ -166,7 +166,7 @@ func (s *roleSwitch) lastRun(snapshot string) (*jobRun, error) {
 	return s.newRun(&j, s.store)
 }
 
-// copyRecord copies the source's record of its own properties to the copy.
+// copyRecord copies the record of the source's properties from the source to the copy.
 func (s *roleSwitch) copyRecord(ctx context.Context, d, copied *zfs.Dataset) error {
 	o, known, err := recorded(d)
 	if err != nil {

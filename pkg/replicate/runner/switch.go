@@ -158,7 +158,7 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 	return s.carryOut(ctx)
 }
 
-// planCopyRole plans the point of no return: the copy becomes the source.
+// planCopyRole plans that the copy becomes the source. After that step, a switch cannot be aborted.
 func (s *roleSwitch) planCopyRole() {
 	s.target.Role = s.role(zfs.RoleSource)
 	s.set(s.t, s.copyRoot, map[string]string{zfs.RoleProperty: s.target.Role.String()})

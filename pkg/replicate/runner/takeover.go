@@ -116,8 +116,8 @@ func (c *takenOver) mounts() bool {
 	return c.Type == zfs.Filesystem && c.canmount["canmount"] == "on" && strings.HasPrefix(c.at, "/")
 }
 
-// systemDirectories are directories of the operating system. Below those that end in "/", no
-// mountpoint of another host's choice is valid either.
+// systemDirectories are directories of the operating system. If an entry ends in "/", directories
+// below it count, too.
 func systemDirectories() []string {
 	return []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/proc/", "/root/", "/run/", "/sbin/", "/sys/", "/usr/",
 		"/var/spool/", "/var/run/", "/var/lib/zxfer/", "/", "/var", "/var/lib", "/var/log", "/var/cache", "/var/tmp", "/tmp", "/home", "/opt", "/srv", "/mnt", "/media"}
