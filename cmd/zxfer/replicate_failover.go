@@ -36,7 +36,7 @@ the former source: make sure that it does not run. If both sides can be reached,
 use zxfer replicate switch instead.`,
 		Annotations: map[string]string{argsTitle: `  JOB     a job of the job file, also that of the source's host
   TARGET  the target with the copy (default: the only one); if the file has no
-          such job, the dataset of the copy on this host`,
+          such job, the dataset of the copy (default: found by its record)`,
 			exitTitle: `  3  the source is alive, the mountpoint is in use, or the roles contradict`},
 		Example: `  zxfer replicate promote -n home
       show the steps
@@ -145,12 +145,17 @@ func (o *failoverOptions) promote(ctx context.Context, a *app, args []string) er
 		if fault.ClassOf(err) != fault.Usage || f != nil {
 			return nil, err
 		}
-		if len(args) < 2 {
-			return nil, fault.Usagef(fault.HintOf(err)+"\nif this host has only the copy, name its dataset: zxfer replicate promote "+args[0]+" DATASET", "%w", err)
+		at := o.Target
+		var ofCopy error
+		if at == "" {
+			at, ofCopy = r.CopyOfJob(ctx, args[0])
 		}
-		j, ofCopy := r.JobOfCopy(ctx, args[0], args[1])
+		var j *replicate.Job
+		if ofCopy == nil {
+			j, ofCopy = r.JobOfCopy(ctx, args[0], at)
+		}
 		if ofCopy != nil {
-			return nil, errors.Join(ofCopy, err)
+			return nil, errors.Join(err, ofCopy)
 		}
 		o.Target, o.SourceUnknown = j.Targets[0].Name, true
 		return r.Promote(ctx, j, o.FailoverOptions)

@@ -211,6 +211,10 @@ func TestZFSPromoteCopy(t *testing.T) {
 	require.Equal(t, 0, o.code, o)
 	t.Logf("%s", o.stdout)
 	require.NotContains(t, l.writableSides(t), betaPool)
+	argv := onBeta(t, "env", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", betaBin, "replicate", "promote", "-n", "--mountpoint", "none", "-c", dir+"/missing", "--state-dir", pull.state, "home")
+	o = result(exec.Command(argv[0], argv[1:]...))
+	require.Equal(t, 0, o.code, o)
+	require.Contains(t, o.stdout, "would make "+l.dst+" the source", "it is found by its record")
 	// The directory of the mountpoint is still in use in this lab, as on a host with other data.
 	o = beta(down, "promote", "home")
 	require.Equal(t, 3, o.code, o)
@@ -229,7 +233,7 @@ func TestZFSPromoteCopy(t *testing.T) {
 
 	// alpha returns. Its job changes nothing on beta, and takes no snapshot.
 	before, copied := snapshotNames(t, l.src), snapshotNames(t, l.dst)
-	argv := l.onAlpha("run", "home")
+	argv = l.onAlpha("run", "home")
 	o = result(exec.Command(argv[0], argv[1:]...))
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "the copy became the source")

@@ -190,6 +190,52 @@ func (f *failover) nameReverse() {
 	f.result.Next = append(f.result.Next, "when the former source returns, make it a copy: "+f.command("switch "+f.job.Name))
 }
 
+// poolStatistics has a directory for each imported pool, also for unprivileged users.
+const poolStatistics = "/proc/spl/kstat/zfs"
+
+// CopyOfJob returns the copy of a job on this host by the records of the source on copies. It
+// searches all pools.
+func (r *Runner) CopyOfJob(ctx context.Context, name string) (string, error) {
+	entries, err := os.ReadDir(poolStatistics)
+	if err != nil {
+		return "", err
+	}
+	var pools []string
+	for _, e := range entries {
+		if e.IsDir() {
+			pools = append(pools, e.Name())
+		}
+	}
+	return r.copyIn(ctx, name, pools)
+}
+
+// copyIn is CopyOfJob for some pools.
+func (r *Runner) copyIn(ctx context.Context, name string, pools []string) (string, error) {
+	here := r.hosts.Get("", &(&replicate.Transfer{}).Settings)
+	var found []string
+	for _, pool := range pools {
+		done := r.reporter(name, "").Activity("looking for the copy of job " + name + " in pool " + pool)
+		l, err := here.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
+		done()
+		if err != nil {
+			return "", err
+		}
+		for _, d := range l.Datasets {
+			role, roleErr := zfs.RoleIn(d.Properties)
+			if o, known, err := recorded(d); known && err == nil && o.Job == name || roleErr == nil && role.Job == name && role.Kind == zfs.RoleSource {
+				found = append(found, d.Name)
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fault.Refusef("name the dataset of the copy: "+r.command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
+	case 1:
+		return found[0], nil
+	}
+	return "", fault.Refusef("name one of them: "+r.command("promote "+name+" "+found[0]), "this host has several copies of job %q: %s", name, strings.Join(found, ", "))
+}
+
 // JobOfCopy returns a job for the promotion of a copy on this host whose job is not in the job
 // file. The record of the source on the copy names it.
 func (r *Runner) JobOfCopy(ctx context.Context, name, dataset string) (*replicate.Job, error) {
