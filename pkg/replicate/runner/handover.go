@@ -73,7 +73,7 @@ func (s *roleSwitch) unmountOrUndo(ctx context.Context, undo bool) error {
 // unmountSource unmounts the source's filesystems, descendants first.
 func (s *roleSwitch) unmountSource(ctx context.Context) error {
 	for _, d := range slices.Backward(s.v.All) {
-		if d.Type != zfs.Filesystem {
+		if d.Type != zfs.Filesystem || d.Get("mounted") == "no" {
 			continue
 		}
 		if err := hosts.Run(ctx, s.jobRun.source, hosts.OpUnmount, d.Name); err != nil {

@@ -120,8 +120,8 @@ func (w *jobRun) refuseRole(err error, copied, source string, target, from obser
 }
 
 // recordOrigins records on the copies of a batch the properties that they need to replace their
-// source. It writes only changed records. A missing permission is not an error: promote then asks
-// for the mountpoint.
+// source. It writes only changed records. A missing permission, or a command that a host without
+// zxfer does not permit, is not an error: promote then asks for the mountpoint.
 func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batch) {
 	if b.err != nil || ctx.Err() != nil {
 		return
@@ -137,10 +137,12 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 			continue
 		}
 		err := hosts.Run(ctx, b.side, hosts.OpSetProperties, *change)
+		f, _ := b.host.Facts(ctx) // cached
 		switch {
-		case errors.Is(err, hosts.ErrForbidden), errors.Is(err, &zfs.Error{Kind: zfs.Permission}):
+		case err == nil:
+		case errors.Is(err, hosts.ErrForbidden), errors.Is(err, &zfs.Error{Kind: zfs.Permission}), f.NoAgent != "":
 			return
-		case err != nil:
+		default:
 			w.note("%s: cannot record the properties of the source on %s: %v", b.name, copied.Name, err)
 			return
 		}
