@@ -351,3 +351,39 @@ func TestSwitchBusySource(t *testing.T) {
 	p.fail("", "", nil)
 	require.NoError(t, p.runJob(t, "home"))
 }
+
+// TestSwitchVolume switches a volume there and back.
+func TestSwitchVolume(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Create("src/v", map[string]string{"type": "volume", "readonly": "off"})
+	text := strings.NewReplacer("src/a", "src/v", "copy/a", "copy/v", "recursive = true\n", "").Replace(pairText)
+	require.NoError(t, os.WriteFile(p.file, []byte(text), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	p.Write("src/v", []byte("one"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"on", "off"}, []string{p.Get("src/v", "readonly"), p.Get("dst/copy/v", "readonly")})
+	p.Write("dst/copy/v", []byte("two"))
+	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"off", "on"}, []string{p.Get("src/v", "readonly"), p.Get("dst/copy/v", "readonly")})
+	require.Equal(t, p.names("dst/copy/v"), p.names("src/v"))
+}
+
+// TestRelayOfStandby expects that a job that only sends on what arrives still runs when its source
+// became a copy in another job.
+func TestRelayOfStandby(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Create("far", nil)
+	relay := strings.NewReplacer(`"home"`, `"relay"`, "take = \"{job}-%Y%m%dT%H%M%SZ\"", `adopt = ["home-*"]`, "dst/copy/a", "far/a").Replace(pairText)
+	require.NoError(t, os.WriteFile(p.file, []byte(pairText+relay), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	require.NoError(t, p.runJob(t, "relay"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.NoError(t, p.runJob(t, "relay"))
+	require.Subset(t, p.names("far/a"), p.names("src/a")[len(p.names("src/a"))-1:])
+}
