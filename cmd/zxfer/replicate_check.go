@@ -54,6 +54,9 @@ the jobs of this host.`,
 			defer startLive(text)()
 			var errs []error
 			var all []*runner.Preview
+			if len(args) == 0 {
+				jobs = withoutStandby(jobs)
+			}
 			for _, j := range jobs {
 				p, err := r.Preview(cmd.Context(), j)
 				text.EndJob()

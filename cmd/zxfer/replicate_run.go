@@ -46,6 +46,9 @@ resumes interrupted transfers.`,
 			if err != nil {
 				return err
 			}
+			if all {
+				jobs = withoutStandby(jobs)
+			}
 			for _, j := range jobs {
 				j.OverrideFirst(first)
 			}

@@ -84,6 +84,7 @@ retention policy does not keep. systemd timers or cron start the runs.`,
 	}
 	addVerbs(cmd, "First steps", newReplicateInit(a), newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateInstall(a))
 	addVerbs(cmd, "More verbs", newReplicateAuthorize(a), newReplicateDrill(a), newReplicateHolds(a), newReplicateImport(a), newReplicateLog(a),
-		newReplicateMetrics(a), newReplicateNotify(a), newReplicatePause(a), newReplicatePrune(a), newReplicateResume(a), newReplicateUninstall(a))
+		newReplicateMetrics(a), newReplicateNotify(a), newReplicatePause(a), newReplicatePromote(a), newReplicatePrune(a), newReplicateResume(a),
+		newReplicateSwitch(a), newReplicateUninstall(a))
 	return cmd
 }

@@ -31,6 +31,7 @@ const (
 	NoRoom          = "no-room"            // no space on the target for one of many datasets
 	FirstRefused    = "first-refused"      // the dataset is new on the target, and FirstFail forbids that
 	HalfReceived    = "half-received"      // an unfinished receive into the source or the target
+	Promoted        = "promoted"           // the target became the source in a fail over
 )
 
 // Conflicts are findings that prevent a transfer. Each names both sides.

@@ -36,6 +36,31 @@ func (at destination) check() bool {
 	return true
 }
 
+// checkRole refuses to overwrite a copy that became the source in a fail over. A restore into such
+// a dataset is a restore of a source.
+func (at destination) checkRole(d *zfs.Dataset, out *Dataset) bool {
+	if at.req.Restore {
+		return true
+	}
+	of, role, err := zfs.RoleOf(out.Target, func(name string) map[string]zfs.Property {
+		if t := at.target[name]; t != nil {
+			return t.Properties
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		at.conflict(Promoted, d.Name, out.Target, "if no fail over is in progress: "+command("zfs", "inherit", zfs.RoleProperty, of), "%s: %s", at.onTarget(of), err)
+	case !role.Receives():
+		at.conflict(Promoted, d.Name, out.Target,
+			"to make the former source a copy of it: zxfer replicate switch "+role.Job+"\nto discard its changes instead, clear its role there: "+command("zfs", "inherit", zfs.RoleProperty, of),
+			"%s became the source %s", at.onTarget(of), role.Describe())
+	default:
+		return true
+	}
+	return false
+}
+
 // parentMissing reports whether ancestors of the target must be created.
 func (at destination) parentMissing(target string) bool {
 	parent := zfs.ParentOf(target)

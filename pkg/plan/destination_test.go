@@ -93,3 +93,40 @@ func TestNames(t *testing.T) {
 	requireConflict(t, p, BadName, "levels")
 	require.Equal(t, deep, p.Conflicts[0].Source)
 }
+
+// TestPromotedTarget refuses to send into a copy that became the source, or below one. Only a
+// restore may, because it restores a source.
+func TestPromotedTarget(t *testing.T) {
+	t.Parallel()
+	role := "source 1111111111111111 - home near 1795687500"
+	local, inherited := zfs.Property{Value: role, Source: "local"}, zfs.Property{Value: role, Source: "inherited from vault/x"}
+	for name, tt := range map[string]struct {
+		at      string
+		role    zfs.Property
+		refused bool
+	}{
+		"promoted":         {"vault/a", local, true},
+		"ancestor":         {"vault", local, true},
+		"unlisted above":   {"vault/a", inherited, true},
+		"received":         {"vault/a", zfs.Property{Value: role, Source: "received"}, false},
+		"standby":          {"vault/a", zfs.Property{Value: strings.Replace(role, "source", "standby", 1), Source: "local"}, false},
+		"handover":         {"vault/a", zfs.Property{Value: strings.Replace(role, "source", "handover", 1), Source: "local"}, true},
+		"written by hand":  {"vault/a", zfs.Property{Value: "boss", Source: "local"}, true},
+		"another dataset":  {"vault/b", local, false},
+		"no role recorded": {"vault/a", zfs.Property{Value: "-", Source: "-"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1"), dataset(t, "vault/b", "@a,1"))
+			s.Target.Find(tt.at).Properties = map[string]zfs.Property{zfs.RoleProperty: tt.role}
+			p := mustMake(t, request(), s)
+			if !tt.refused {
+				require.Empty(t, p.Conflicts)
+				return
+			}
+			requireConflict(t, p, Promoted, "zfs inherit zxfer:role "+map[string]string{"unlisted above": "vault/x"}[name])
+			restore := mustMake(t, request().with(func(r *Request) { r.Restore = true }), s)
+			require.Empty(t, restore.Conflicts)
+		})
+	}
+}

@@ -65,7 +65,7 @@ func (p *planner) dataset(d *zfs.Dataset) {
 	// If a conflict is found, the dataset remains in the plan, which is then not carried out.
 	p.plan.Datasets = append(p.plan.Datasets, out)
 	p.byTarget[out.Target] = out
-	if p.destination.checkNames(d, out) && p.bases.checkBookmark(d, out) && p.keys.checkSource(d, out) {
+	if p.destination.checkRole(d, out) && p.destination.checkNames(d, out) && p.bases.checkBookmark(d, out) && p.keys.checkSource(d, out) {
 		p.steps(d, out)
 	}
 	addNeeds(p.view, p.arrivals, out)

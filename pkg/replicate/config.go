@@ -60,6 +60,8 @@ type Job struct {
 	// Recursive includes the descendants of Source.
 	Recursive bool `toml:"recursive,omitempty"`
 	Selection
+	// Standby is set if a fail over made the source a copy. The job does not run.
+	Standby bool `toml:"standby,omitempty"`
 
 	// Schedule is in the syntax of systemd's OnCalendar=, "" = manual runs only.
 	Schedule string `toml:"schedule,omitempty"`

@@ -7,6 +7,8 @@
 //   - The base of a copy is the most recent common snapshot, the source of the next increment.
 //   - A side is the source or one target. Pruning destroys snapshots on a side, by a grid
 //     (retention) or because they no longer exist on the source (mirror).
+//   - The reverse of a job replicates from a copy to the former source, after a fail over changed
+//     the roles. Meanwhile, the job is a standby job, which does not run.
 //   - An orphan is a copy whose original no longer exists on the source.
 //   - A diverged copy is one that a run renamed, to replace it with a new full send.
 //   - The inventory is a job file that several hosts share. A part is one host's view of it.

@@ -28,7 +28,16 @@ func (v *Survey) CheckTaking() error {
 	if v.Scope.Naming() == nil {
 		return nil
 	}
+	of := v.Source.ByName()
 	for _, d := range v.Source.Datasets {
+		if _, role, err := zfs.RoleOf(d.Name, func(name string) map[string]zfs.Property {
+			if a := of[name]; a != nil {
+				return a.Properties
+			}
+			return nil
+		}); err == nil && role.Kind == zfs.RoleSource {
+			continue // a fail over made it the source
+		}
 		if d.Properties[zfs.FlagsProperty].Local() && d.Get("readonly") == "on" {
 			return fault.Refusef("to send on the snapshots that arrive: snapshots = { received_from = \"JOB:TARGET\" }\nif nothing sends to it any more: "+
 				zfs.CommandLine([]string{"zfs", "inherit", "-r", zfs.FlagsProperty, v.Root}),

@@ -110,6 +110,10 @@ func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
 }
 
 func jobText(b *strings.Builder, j *runner.JobStatus) {
+	if j.Standby {
+		fmt.Fprintf(b, "%s: %s, standby: its source became a copy\n", j.Job, oneLine(j.Source))
+		return
+	}
 	parts := []string{oneLine(j.Source)}
 	if !j.LastRun.IsZero() {
 		parts = append(parts, "last run "+stamp(j.LastRun), fmt.Sprintf("%s in %s", oneLine(j.Outcome), Seconds(j.Seconds)))

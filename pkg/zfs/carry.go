@@ -39,7 +39,7 @@ func (c Carry) Check(t Type, name, value string) error {
 	}
 	n, named := nativeOf(name), slices.Contains(c.Named, name)
 	switch {
-	case name == FlagsProperty || name == RestoreProperty:
+	case slices.Contains([]string{FlagsProperty, RestoreProperty, RoleProperty, OriginProperty}, name):
 		return ErrNotRequested // zxfer sets its own
 	case ownNamespace(name) && (c.All || named):
 		return ErrReserved

@@ -74,7 +74,7 @@ func commandGroups() []group {
 		{name: "faults", tests: `^TestZFS(Busy|Interrupt|Killed|LinkCut|NoSpace|StoppedSend|UnauthenticatedClients|UnusableToken)`},
 		{name: "heal", tests: `^TestZFSHeal`},
 		{
-			name: "copies", tests: `^TestZFS(Compare|Fleet|Freeze|Mirror|Promote|Rotate|Tree)`,
+			name: "copies", tests: `^TestZFS(Compare|Fleet|Freeze|Mirror|Promote|Rotate|Switch|Tree)`,
 			tools: []string{"databases", "fleet"},
 		},
 		{name: "command", tools: []string{"arm64"}},

@@ -93,7 +93,7 @@ func TestOffersAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}}, nil, func(string) {})
+			g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}}, emptyVault(), func(string) {})
 			o := tcp.Offer{Mode: tcp.TLS, Streams: 1, Address: "192.0.2.9", PortLow: 5000, PortHigh: 5009, Peer: "192.0.2.1", Deadline: time.Second}
 			tt.change(&o)
 			err := mayOffer(t.Context(), g, &o)

@@ -12,7 +12,7 @@ import (
 
 // mayRenameDiverged permits setting copies aside under names that mark them as such. It destroys
 // nothing, so append-only permits it too.
-func mayRenameDiverged(_ context.Context, g *Guard, all *[]zfs.DivergedCopy) error {
+func mayRenameDiverged(ctx context.Context, g *Guard, all *[]zfs.DivergedCopy) error {
 	if len(g.policy.Rotated) == 0 {
 		return errors.New("renaming copies is not permitted; to permit it, add --allow rotate=DATASET in authorized_keys")
 	}
@@ -22,6 +22,9 @@ func mayRenameDiverged(_ context.Context, g *Guard, all *[]zfs.DivergedCopy) err
 		}
 		if !within(a.Dataset, g.policy.Rotated) {
 			return fmt.Errorf("renaming %q is not permitted; to permit it, add --allow rotate=DATASET in authorized_keys", clipName(a.Dataset))
+		}
+		if err := g.checkRole(ctx, a.Dataset); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -80,7 +83,7 @@ func renamedNames(all *[]zfs.RenamedCopy) (account account) {
 
 // mayDestroyOrphans permits destroying copies, never with append-only. The host ensures that they
 // belong to one job only.
-func mayDestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {
+func mayDestroyOrphans(ctx context.Context, g *Guard, all *[]zfs.Orphan) error {
 	if g.policy.AppendOnly {
 		return errAppendOnly
 	}
@@ -97,6 +100,9 @@ func mayDestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {
 		if !within(a.Dataset, g.policy.Removed) || slices.Contains(g.policy.Removed, a.Dataset) {
 			return fmt.Errorf("destroying %q is not permitted; to permit it for descendants of DATASET, add --allow remove=DATASET in authorized_keys", clipName(a.Dataset))
 		}
+		if err := g.checkRole(ctx, a.Dataset); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -110,7 +116,7 @@ func orphanNames(all *[]zfs.Orphan) (account account) {
 }
 
 // mayDestroy permits destroying versions of granted datasets unless keepsVersions.
-func mayDestroy(_ context.Context, g *Guard, versions *[]string) error {
+func mayDestroy(ctx context.Context, g *Guard, versions *[]string) error {
 	if len(*versions) == 0 && g.policy.AppendOnly { // the client asks whether it may destroy at all
 		return errAppendOnly
 	}
@@ -132,7 +138,7 @@ func mayDestroy(_ context.Context, g *Guard, versions *[]string) error {
 			return fmt.Errorf("only restoring %q is permitted, not destroying", clipName(dataset))
 		}
 	}
-	return nil
+	return g.checkSnapshotRoles(ctx, *versions)
 }
 
 var errAppendOnly = errors.New("append-only: destroying is not permitted")

@@ -166,7 +166,8 @@ const endingOfTests = ".zxfer-2026-11-23T10-15-00Z"
 // renamed dataset.
 func TestDivergedCopyStaysInParent(t *testing.T) {
 	t.Parallel()
-	g := &Guard{policy: &Policy{Rotated: []string{"vault/hosts/web1"}, Receive: []string{"vault/hosts/web1"}}}
+	g := &Guard{policy: &Policy{Rotated: []string{"vault/hosts/web1"}, Receive: []string{"vault/hosts/web1"}},
+		host: hosts.On(zfsmem.New("vault/hosts/web1"), "test", func(string) {})}
 	for as, former := range map[string]string{
 		"vault/hosts/web1.zxfer-2026-11-23T10-15-00Z":                            "vault/hosts/web1",
 		"vault/hosts.zxfer-2026-11-23T10-15-00Z/web1":                            "",

@@ -194,7 +194,7 @@ func FuzzAdmit(f *testing.F) {
 	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{"target":"vault/a"}},"device":{}}}`))
 	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
+		g := NewGuard(&Policy{Receive: []string{"vault"}}, emptyVault(), func(line string) { require.NotContains(t, line, "\n") })
 		got, err := changes(mayTransfer, transferNames).admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true})
 		if err != nil {
 			return
@@ -234,7 +234,7 @@ func TestConnectionTestIsAdmitted(t *testing.T) {
 		`{"from":{"accept":{"session":"x"}},"to":{"nothing":{},"nowhere":{}}}`: false,
 	} {
 		var audited []string
-		g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, nil, func(l string) { audited = append(audited, l) })
+		g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, emptyVault(), func(l string) { audited = append(audited, l) })
 		_, err := changes(mayTransfer, transferNames).admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true})
 		require.Equal(t, ok, err == nil, "%s: %v", body, err)
 		require.Len(t, audited, 1)

@@ -20,6 +20,11 @@ func (g *Guard) checkReceive(ctx context.Context, r *zfs.ReceiveSpec) error {
 	if err := g.checkReceivable(r.Target); err != nil {
 		return err
 	}
+	if !within(r.Target, g.policy.Restored) {
+		if err := g.checkRole(ctx, r.Target); err != nil {
+			return err
+		}
+	}
 	if r.Rollback {
 		return errors.New("a receive with rollback (-F) would destroy data")
 	}

@@ -39,19 +39,19 @@ func mayInheritKey(ctx context.Context, g *Guard, dataset *string) error {
 	if m := have[*dataset]; m["keystatus"].Value != "unavailable" || m["keylocation"].Value != "prompt" {
 		return fmt.Errorf("the key of %s is loaded, or has a keylocation: it must not be changed", *dataset)
 	}
-	return nil
+	return g.checkRole(ctx, *dataset)
 }
 
 // mayMakeEncryptionRoot permits this for copies whose key may be replaced; it happens just before
 // that.
-func mayMakeEncryptionRoot(_ context.Context, g *Guard, dataset *string) error {
+func mayMakeEncryptionRoot(ctx context.Context, g *Guard, dataset *string) error {
 	if err := g.checkReceivable(*dataset); err != nil {
 		return err
 	}
 	if g.keepsVersions(*dataset) && !within(*dataset, g.policy.Rekeyed) {
 		return fmt.Errorf("replacing the key of %s is not permitted; to permit it, add --allow receive-rekey=DATASET in authorized_keys", *dataset)
 	}
-	return nil
+	return g.checkRole(ctx, *dataset)
 }
 
 // mayMount permits mounting a restored dataset on a directory in which it hides nothing. The
@@ -75,8 +75,15 @@ func mayMount(ctx context.Context, g *Guard, dataset *string) error {
 	return err
 }
 
-// maySetProperties permits undoing the precautions on a restored dataset.
+// maySetProperties permits undoing the precautions on a restored dataset, and recording the
+// properties of the source on a copy. No grant permits a change of roles (zfs.RoleProperty).
 func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
+	if origin, set := a.Set[zfs.OriginProperty]; set && len(a.Set) == 1 && len(a.Revert) == 0 && within(a.Dataset, g.policy.Receive) {
+		if _, err := zfs.ParseOrigin(origin); err != nil {
+			return err
+		}
+		return g.checkRole(ctx, a.Dataset)
+	}
 	for name, value := range a.Set {
 		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {
 			return fmt.Errorf("setting property %q to %q is not permitted", clipName(name), clipName(value))

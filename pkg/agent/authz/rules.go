@@ -192,7 +192,7 @@ func mayHold(_ context.Context, g *Guard, h *hosts.Tagged) error {
 }
 
 // mayRelease permits releasing holds; only zxfer's own if keepsVersions.
-func mayRelease(_ context.Context, g *Guard, h *hosts.Tagged) error {
+func mayRelease(ctx context.Context, g *Guard, h *hosts.Tagged) error {
 	if err := checkTag(h); err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func mayRelease(_ context.Context, g *Guard, h *hosts.Tagged) error {
 			return fmt.Errorf("append-only: the hold %q does not belong to a job of zxfer", clipName(h.Tag))
 		}
 	}
-	return nil
+	return g.checkSnapshotRoles(ctx, names)
 }
 
 // mayHolds permits listing holds.
@@ -218,13 +218,19 @@ func mayHolds(_ context.Context, g *Guard, names *[]string) error {
 }
 
 // mayDiscardPartial permits discarding a partially received state.
-func mayDiscardPartial(_ context.Context, g *Guard, dataset *string) error {
-	return g.checkReceivable(*dataset)
+func mayDiscardPartial(ctx context.Context, g *Guard, dataset *string) error {
+	if err := g.checkReceivable(*dataset); err != nil {
+		return err
+	}
+	return g.checkRole(ctx, *dataset)
 }
 
 // mayCreateParents permits creating datasets below an existing granted one, never above.
 func mayCreateParents(ctx context.Context, g *Guard, dataset *string) error {
 	if err := g.checkReceivable(*dataset); err != nil {
+		return err
+	}
+	if err := g.checkRole(ctx, *dataset); err != nil {
 		return err
 	}
 	for _, root := range g.policy.receivable() {

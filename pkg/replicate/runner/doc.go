@@ -8,6 +8,7 @@
 //	batch    the transfer of a run to one target, and its result
 //	Preview  a dry run of the next run
 //	Drill    a restore test of a job's copies
+//	Failover a change of the roles of source and copy: its plan and its result
 //	Status   the state of jobs according to their records
 //	Metrics  the records and the status for node_exporter's textfile collector
 //

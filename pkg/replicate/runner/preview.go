@@ -101,6 +101,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 	}
 	v, err := w.survey(ctx)
+	if err == nil {
+		err = cmp.Or(r.standby(j), w.checkRoles(ctx, w.source.at.Name))
+	}
 	if err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()

@@ -25,6 +25,9 @@ import (
 // would destroy. Otherwise it refuses a job whose runs or transfers are paused. With beyond, the limit of one run does not apply. Otherwise, if any side exceeds
 // the limit, Prune destroys nothing.
 func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*replicate.Pruning, error) {
+	if err := r.standby(j); err != nil {
+		return nil, err
+	}
 	if p, err := statedir.Paused(r.StateDir, j.Name, r.Now()); !dryRun && (err != nil || p.State(r.Now()).Active()) {
 		if err == nil {
 			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
@@ -38,6 +41,9 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	defer unlock()
 	survey, err := w.survey(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := w.checkRoles(ctx, survey.Root); err != nil {
 		return nil, err
 	}
 	v := &replicate.RunState{Survey: survey, NoLimit: beyond}

@@ -29,6 +29,9 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 
 // runOnce is Run without the messages at the end. p, if not nil, reports the start.
 func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *notify.Pinger) (*statedir.Run, error) {
+	if err := r.standby(j); err != nil {
+		return nil, err
+	}
 	store, unlock, err := r.lockStore(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
@@ -54,6 +57,11 @@ func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *no
 	if extent == decide.RunSource && len(w.targets) > 0 {
 		w.pause, w.run.Paused = pause, pause.Text(stampLocal)
 	}
+	return w.complete(ctx)
+}
+
+// complete runs a locked job once, with its hooks, and records the run.
+func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 	if err = w.hooksBefore(ctx); err == nil {
 		w.attachDisks(ctx)
 		err = w.execute(ctx)
@@ -75,7 +83,7 @@ func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *no
 		w.state.DrillSince = w.run.Started
 	}
 	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
-		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", j.Name, stored))
+		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", w.job.Name, stored))
 	}
 	w.hooksAfter(ctx)
 	return w.run, w.run.Err(err)
@@ -90,6 +98,9 @@ func (w *jobRun) execute(ctx context.Context) error {
 		return err
 	}
 	defer func() { v.Forget() }() // v is reassigned below
+	if err := w.checkRoles(ctx, v.Root); err != nil {
+		return err
+	}
 	if err := w.confirm(ctx, v); err != nil {
 		return err
 	}
@@ -106,6 +117,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 			b.updateState(v, missed)
 		}
 		after.Targets = append(after.Targets, b.targetState())
+		w.recordOrigins(ctx, v, b)
 	}
 	v.AddBookmarks(w.bookmarks)
 	d := w.decide(ctx, after)

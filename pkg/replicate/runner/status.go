@@ -67,9 +67,12 @@ type Status struct {
 
 // JobStatus is the state of a job.
 type JobStatus struct {
-	Job      string    `json:"job"`
-	Source   string    `json:"source"`
-	State    string    `json:"state"` // the worst of its parts' states
+	Job    string `json:"job"`
+	Source string `json:"source"`
+	State  string `json:"state"` // the worst of its parts' states
+	// Standby reports that a fail over made the source a copy. The job does not run, so it has no
+	// datasets and is not late.
+	Standby  bool      `json:"standby,omitempty"`
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	LastRun  time.Time `json:"last_run,omitzero"`
@@ -247,6 +250,10 @@ const longRun = 24 * time.Hour
 func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	now := w.judgedAt()
 	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
+	if j.Standby {
+		js.Standby, js.State, js.Schedule = true, OK, ""
+		return js
+	}
 	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter), pause: w.pause, active: w.pause.State(w.now).Active()}
 	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is not a schedule
 		due.event = e

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Replace replaces a file and sets its mode. A reader sees the old or the new file, never a part,
@@ -26,7 +27,7 @@ func ReplaceKeepingMode(path string, text []byte) error {
 
 // Create writes a new file. If it exists, Create returns fs.ErrExist. The umask reduces the mode.
 func Create(path string, text []byte, mode os.FileMode) error {
-	return write(path, text, mode, false, func(dir *os.Root, from, to string) error {
+	return write(path, text, mode, nil, func(dir *os.Root, from, to string) error {
 		err := dir.Link(from, to)
 		if err == nil || errors.Is(err, fs.ErrExist) {
 			return err
@@ -39,16 +40,39 @@ func Create(path string, text []byte, mode os.FileMode) error {
 	})
 }
 
+// ReplaceKeepingOwner replaces a regular file, and keeps its mode and owner. It does not follow a
+// symlink.
+func ReplaceKeepingOwner(path string, text []byte) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", path)
+	}
+	own := func(f *os.File) error {
+		return errors.Join(f.Chown(int(stat.Uid), int(stat.Gid)), f.Chmod(info.Mode().Perm()))
+	}
+	return write(path, text, info.Mode().Perm(), own, rename)
+}
+
+func rename(dir *os.Root, from, to string) error { return dir.Rename(from, to) }
+
 func replace(path string, text []byte, mode os.FileMode, exact bool) error {
-	return write(path, text, mode, exact, func(dir *os.Root, from, to string) error { return dir.Rename(from, to) })
+	var own func(f *os.File) error
+	if exact {
+		own = func(f *os.File) error { return f.Chmod(mode) }
+	}
+	return write(path, text, mode, own, rename)
 }
 
 // write writes a temporary file in the directory of path and calls publish to give it its name.
 //
 // Another user may own the directory and replace the temporary file at any time. Therefore write
-// opens the directory once, and sets the mode (if exact, without the umask) through the file
-// descriptor.
-func write(path string, text []byte, mode os.FileMode, exact bool, publish func(dir *os.Root, from, to string) error) (err error) {
+// opens the directory once, and sets mode and owner through the file descriptor: own does, or nil if
+// the umask applies.
+func write(path string, text []byte, mode os.FileMode, own func(f *os.File) error, publish func(dir *os.Root, from, to string) error) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write %s: %w", path, causeOf(err))
@@ -67,8 +91,8 @@ func write(path string, text []byte, mode os.FileMode, exact bool, publish func(
 		return err
 	}
 	defer dir.Remove(temp) // after a rename, it does not exist
-	if exact {
-		err = f.Chmod(mode)
+	if own != nil {
+		err = own(f)
 	}
 	if err == nil {
 		_, err = f.Write(text)

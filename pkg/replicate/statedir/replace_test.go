@@ -102,7 +102,7 @@ func TestFilesAreReplacedAtomically(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "jobs.toml")
 	require.NoError(t, Create(name, []byte("one"), 0o644))
 	require.ErrorIs(t, Create(name, []byte("two"), 0o644), fs.ErrExist)
-	require.NoError(t, write(name, []byte("two"), 0o600, true, func(dir *os.Root, from, to string) error {
+	require.NoError(t, write(name, []byte("two"), 0o600, nil, func(dir *os.Root, from, to string) error {
 		now, err := dir.ReadFile(to)
 		require.NoError(t, err)
 		require.Equal(t, "one", string(now))
@@ -111,7 +111,7 @@ func TestFilesAreReplacedAtomically(t *testing.T) {
 		require.Equal(t, "two", string(next))
 		return dir.Rename(from, to)
 	}))
-	require.Error(t, write(name, nil, 0o600, true, func(*os.Root, string, string) error { return fs.ErrInvalid }))
+	require.Error(t, write(name, nil, 0o600, nil, func(*os.Root, string, string) error { return fs.ErrInvalid }))
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Equal(t, "two", string(text))

@@ -20,6 +20,7 @@ import (
 const Marker = "# Written by zxfer replicate install; changes belong into a drop-in (systemctl edit)."
 
 // Files returns the units of a job file by file name. Jobs without a schedule only have a service.
+// Standby jobs have none.
 func Files(f *replicate.File, p Paths) (map[string]string, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -27,6 +28,9 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 	out := map[string]string{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
+		if j.Standby {
+			continue
+		}
 		out[Name(j.Name)+".service"] = Service(j, p)
 		if j.Schedule != "" {
 			out[Name(j.Name)+".timer"] = Timer(j)

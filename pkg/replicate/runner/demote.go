@@ -1,0 +1,259 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/zfs"
+)
+
+// demote makes the former source a copy, after the copy became the source.
+func (s *roleSwitch) demote(ctx context.Context) error {
+	if s.state == decide.Switched {
+		s.addFileStep()
+		return s.finish(ctx)
+	}
+	s.id = s.target.Role.ID
+	newer := s.newer()
+	if len(newer) > 0 && !s.Rollback && !s.Rotate {
+		return fault.Refusef("to rename it and send in full: "+s.again("--rotate")+"\nto destroy these and roll it back: "+s.again("--rollback"),
+			"%s: the former source has data that the copy lacks: %s", s.result.Source, strings.Join(shorten(newer), ", "))
+	}
+	s.planReadOnly(false)
+	switch {
+	case len(newer) == 0:
+		s.add(s.jobRun.source, "check that the copy has all data", s.verify)
+	case s.Rotate:
+		s.planRotate(newer)
+	default:
+		if err := s.planRollback(newer); err != nil {
+			return err
+		}
+	}
+	if err := s.planTakeover(ctx, recorded); err != nil {
+		return err
+	}
+	if s.Rotate && len(newer) > 0 {
+		return s.finish(ctx) // the former source has another name now
+	}
+	s.planEnd()
+	return s.finish(ctx)
+}
+
+// finish carries the plan out, unless it is a dry run.
+func (s *roleSwitch) finish(ctx context.Context) error {
+	if s.DryRun {
+		return nil
+	}
+	return s.carryOut(ctx)
+}
+
+// planStandby plans the roles and properties of the former source.
+func (s *roleSwitch) planStandby() {
+	s.planUnmountable()
+	for _, d := range s.reads.Datasets {
+		// Streams back must have the flags of the streams that made the copy (openzfs#6224).
+		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
+		if copied == nil || d.Properties[zfs.FlagsProperty].Local() {
+			continue
+		}
+		if p := copied.Properties[zfs.FlagsProperty]; p.Local() && slices.Contains([]string{"Lc", "L", "c", "none"}, p.Value) {
+			s.set(s.jobRun.source, d.Name, map[string]string{zfs.FlagsProperty: p.Value})
+		}
+	}
+	role := s.target.Role
+	role.Kind = zfs.RoleStandby
+	s.set(s.jobRun.source, s.root, map[string]string{zfs.RoleProperty: role.String()})
+}
+
+// planUnmountable keeps the former source from being mounted at boot.
+func (s *roleSwitch) planUnmountable() {
+	for _, d := range s.reads.Datasets {
+		if d.Type == zfs.Filesystem && d.Get("canmount") == "on" {
+			s.set(s.jobRun.source, d.Name, map[string]string{"canmount": "noauto"})
+		}
+	}
+}
+
+// planRotate renames the former source. The reverse job then sends in full. The job file changes
+// first, because the pair is no longer recognized after the rename.
+func (s *roleSwitch) planRotate(newer []string) {
+	s.note("%s keeps what the copy lacks: %s", s.root+zfs.DivergedSuffix(s.Now()), strings.Join(shorten(newer), ", "))
+	s.planUnmountable()
+	s.addFileStep()
+	d := s.reads.Datasets[0]
+	a := zfs.DivergedCopy{Dataset: d.Name, GUID: d.GUID, As: d.Name + zfs.DivergedSuffix(s.Now())}
+	s.add(s.jobRun.source, zfs.CommandLine([]string{"zfs", "rename", a.Dataset, a.As}), func(ctx context.Context) error {
+		return hosts.Run(ctx, s.jobRun.source, hosts.OpRenameDiverged, []zfs.DivergedCopy{a})
+	})
+}
+
+// planRollback plans to roll the former source back to the common snapshots.
+func (s *roleSwitch) planRollback(newer []string) error {
+	s.note("this destroys: %s", strings.Join(newer, ", "))
+	for _, d := range s.reads.Datasets {
+		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
+		base, common := lastCommon(d, copied)
+		if !common {
+			return fault.Refusef("to rename the former source and send in full: "+s.again("--rotate"), "%s and the copy have no common snapshot", d.Name)
+		}
+		to := zfs.Rollback{Dataset: d.Name, To: zfs.SnapshotID{Name: base.Name, GUID: base.GUID}}
+		for _, v := range d.Versions {
+			if v.CreateTXG > base.CreateTXG {
+				to.Loses = append(to.Loses, v)
+			}
+		}
+		if len(to.Loses) == 0 && !d.Modified() {
+			continue
+		}
+		s.add(s.jobRun.source, fmt.Sprintf("roll back to %s, destroying %s and newer data", to.Snapshot(), english.Plural(len(to.Loses), "snapshot or bookmark", "snapshots and bookmarks")),
+			func(ctx context.Context) error { return s.rollBack(ctx, to) })
+	}
+	return nil
+}
+
+// rollBack releases the job's own holds on the snapshots to destroy, and rolls back.
+func (s *roleSwitch) rollBack(ctx context.Context, to zfs.Rollback) error {
+	var names []string
+	for _, v := range to.Loses {
+		if v.Kind == zfs.Snapshot {
+			names = append(names, v.In(to.Dataset))
+		}
+	}
+	if _, err := s.jobRun.source.release(ctx, replicate.Tag(s.job.Name, s.t.name), names); err != nil {
+		return err
+	}
+	return hosts.Run(ctx, s.jobRun.source, hosts.OpRollback, to)
+}
+
+// planCleanup destroys the snapshots of earlier switches on both sides.
+func (s *roleSwitch) planCleanup() {
+	for _, side := range []struct {
+		at  *side
+		all []*zfs.Dataset
+	}{{s.jobRun.source, s.reads.Datasets}, {s.t, s.copies()}} {
+		var names []string
+		for _, d := range side.all {
+			for _, v := range d.Snapshots() {
+				if strings.HasPrefix(v.Name, switchPrefix) && v.Name != switchPrefix+s.id && !s.isBase(d, v) {
+					names = append(names, v.In(d.Name))
+				}
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		s.add(side.at, "destroy "+english.Plural(len(names), "snapshot", "")+" of earlier switches", func(ctx context.Context) error {
+			if err := hosts.Run(ctx, side.at, hosts.OpDestroy, names); err != nil { // another target may hold them
+				s.note("%s: cannot destroy the snapshots of earlier switches: %v", side.at.host.Label(), err)
+			}
+			return nil
+		})
+	}
+}
+
+// isBase reports whether a snapshot is the most recent one of a dataset, and so the common one.
+func (s *roleSwitch) isBase(d *zfs.Dataset, v zfs.Version) bool {
+	latest, _ := d.Latest()
+	return latest.GUID == v.GUID
+}
+
+// abort makes the source writable again, if the copy is not the source yet.
+func (s *roleSwitch) abort(ctx context.Context) error {
+	if err := s.permit(decide.AbortEvent); err != nil {
+		return err
+	}
+	if err := s.list(ctx); err != nil {
+		return err
+	}
+	s.planRestore(func(d *zfs.Dataset) (string, bool, error) {
+		o, known, err := recorded(d)
+		return o.Set["readonly"], known && o.Set["readonly"] != "" && o.Set["readonly"] != d.Get("readonly"), err
+	})
+	return s.finish(ctx)
+}
+
+// undo removes the role of a source that is still writable, and mounts it again.
+func (s *roleSwitch) undo(ctx context.Context) error {
+	f := *s.failover
+	f.result = &Failover{Schema: SwitchSchema}
+	back := *s
+	back.failover = &f
+	back.planRestore(func(*zfs.Dataset) (string, bool, error) { return "", false, nil })
+	return back.carryOut(ctx)
+}
+
+// planRestore plans to make the source writable and to mount it. readonly returns the value to set.
+func (s *roleSwitch) planRestore(readonly func(*zfs.Dataset) (value string, change bool, err error)) {
+	src := s.jobRun.source
+	for _, d := range s.reads.Datasets {
+		switch value, change, err := readonly(d); {
+		case err != nil:
+			s.note("%s: %v", d.Name, err)
+		case change:
+			s.set(src, d.Name, map[string]string{"readonly": value})
+		}
+	}
+	for _, d := range s.v.All {
+		if d.Type == zfs.Filesystem && d.Get("canmount") == "on" && strings.HasPrefix(d.Get("mountpoint"), "/") && (!d.Encrypted() || d.KeyLoaded()) {
+			s.add(src, zfs.CommandLine([]string{"zfs", "mount", d.Name}), func(ctx context.Context) error { return hosts.Run(ctx, src, hosts.OpMount, d.Name) })
+		}
+	}
+	s.set(src, s.root, nil, zfs.RoleProperty)
+	for _, d := range s.reads.Datasets {
+		if d.Properties[zfs.OriginProperty].Local() || d.Name == s.root {
+			s.forget(src, d.Name)
+		}
+	}
+}
+
+// addFileStep plans the change of the job file, if there is one.
+func (s *roleSwitch) addFileStep() {
+	if s.file == nil || !s.file.needs() {
+		return
+	}
+	if s.file.edit.Add != nil {
+		s.result.ReverseText = s.file.edit.Add.Text()
+	}
+	s.add(nil, s.file.describe(), func(context.Context) error { return s.file.write() })
+}
+
+// planFile prepares the change of the job file. It refuses a file that cannot be changed before
+// anything else changes.
+func (s *roleSwitch) planFile() error {
+	other := s.file.Jobs.FindReverse(s.copyEndpoint(), s.jobRun.source.at)
+	s.file.edit = replicate.RoleEdit{Standby: s.job.Name}
+	switch {
+	case other == nil:
+		reverse, err := s.job.Reverse(s.t.target, s.copyEndpoint(), s.jobRun.source.at)
+		if err != nil {
+			return err
+		}
+		if s.file.Jobs.Has(reverse.Name) {
+			return fault.Refusef("rename that job", "job %q: the reverse job would be named %q, which another job has", s.job.Name, reverse.Name)
+		}
+		s.file.edit.Add, s.result.ReverseName = reverse, reverse.Name
+	case other.Standby:
+		s.file.edit.Active, s.result.ReverseName = other.Name, other.Name
+	default:
+		s.result.ReverseName = other.Name
+	}
+	if err := s.file.check(); err != nil {
+		if s.file.edit.Add != nil { // to append by hand
+			s.result.ReverseText = s.file.edit.Add.Text()
+		}
+		return err
+	}
+	if s.file.needs() && slices.ContainsFunc([]string{s.job.Property, s.t.target.Property}, func(p string) bool { return p != "" }) && s.file.edit.Add != nil {
+		s.note("%s does not select datasets by a property: check its include and exclude", s.result.ReverseName)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/zfs"
+)
+
+// TestSwitchKilled stops a switch at each operation that changes something, before and after it takes effect. At most one
+// side is writable then, and the same command, or --abort, completes the change.
+func TestSwitchKilled(t *testing.T) {
+	t.Parallel()
+	killed := errors.New("killed")
+	for at, ended := 0, false; !ended; at++ {
+		require.Less(t, at, 400)
+		for _, applied := range []bool{false, true} {
+			p := newRolePair(t)
+			p.Write("src/a", []byte("one"))
+			require.NoError(t, p.runJob(t, "home"))
+			p.Write("src/a", []byte("two"))
+			n, dead := 0, false
+			around := p.Around
+			p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+				switch {
+				case dead:
+					return killed
+				case op == zfs.OpList || op == zfs.OpGet || op == zfs.OpSync:
+					return around(ctx, op, names, do)
+				}
+				if n++; n-1 == at {
+					if dead = true; applied {
+						_ = around(ctx, op, names, do)
+					}
+					return killed
+				}
+				return around(ctx, op, names, do)
+			}
+			_, err := p.doSwitch(t, "home", FailoverOptions{})
+			p.Around = around
+			if !dead {
+				require.NoError(t, err)
+				ended = true
+				break
+			}
+			sides := map[string]bool{}
+			for _, n := range p.writable() {
+				sides[zfs.PoolOf(n)] = true
+			}
+			require.LessOrEqual(t, len(sides), 1, "operation %d: both sides are writable: %v", at, p.writable())
+			state := decide.ObserveRoles(decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "src/a")}, decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "dst/copy/a")})
+			if state == decide.Handover && at%2 == 0 {
+				_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+				require.NoError(t, err, "operation %d", at)
+				require.Equal(t, []string{"src/a", "src/a/c"}, p.writable(), "operation %d", at)
+				require.Equal(t, "yes", p.Get("src/a", "mounted"))
+				require.NoError(t, p.runJob(t, "home"), "operation %d", at)
+			}
+			_, err = p.doSwitch(t, "home", FailoverOptions{})
+			require.NoError(t, err, "operation %d, applied %v, state %q", at, applied, state)
+			require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable(), "operation %d, state %q", at, state)
+			require.Equal(t, []string{"/data", "on", "yes"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted")}, "operation %d, state %q", at, state)
+			require.NoError(t, p.runJob(t, "home-reverse"), "operation %d", at)
+		}
+	}
+}
+
+// TestPromoteKilled stops a promotion at each operation that changes something. The same command
+// completes it.
+func TestPromoteKilled(t *testing.T) {
+	t.Parallel()
+	killed := errors.New("killed")
+	for at, ended := 0, false; !ended; at++ {
+		require.Less(t, at, 100)
+		p := newRolePair(t)
+		require.NoError(t, p.runJob(t, "home"))
+		p.away = "src"
+		n, dead, around := 0, false, p.Around
+		p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			if dead = dead || op != zfs.OpList && op != zfs.OpGet && n == at; dead {
+				return killed
+			}
+			if op != zfs.OpList && op != zfs.OpGet {
+				n++
+			}
+			return around(ctx, op, names, do)
+		}
+		_, err := p.doPromote(t, FailoverOptions{})
+		p.Around, ended = around, !dead
+		require.Equal(t, dead, err != nil)
+		_, err = p.doPromote(t, FailoverOptions{})
+		require.NoError(t, err, "operation %d", at)
+		for name, path := range map[string]string{"dst/copy/a": "/data", "dst/copy/a/c": "/elsewhere"} {
+			require.Equal(t, []string{path, "on", "yes", "off"}, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted"), p.Get(name, "readonly")}, "operation %d, %s", at, name)
+		}
+		require.Contains(t, p.held("dst/copy/a@"+p.names("dst/copy/a")[0]), replicate.Tag("home", "near"))
+	}
+}

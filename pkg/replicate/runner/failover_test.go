@@ -1,0 +1,389 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
+)
+
+// rolePair is a replica with the source src/a and the copy dst/copy/a, each with a child, and their
+// job file.
+type rolePair struct {
+	*replica
+	file string
+}
+
+const pairText = `[[job]]
+name = "home"
+source = "src/a"
+recursive = true
+snapshots = { take = "{job}-%Y%m%dT%H%M%SZ" }
+retention = { last = 5 }
+retries = 0
+[[job.target]]
+name = "near"
+to = "dst/copy/a"
+retention = { last = 9 }
+`
+
+func newRolePair(t *testing.T) *rolePair {
+	t.Helper()
+	p := &rolePair{newReplica(t, adopting()), filepath.Join(t.TempDir(), "replicate.toml")}
+	require.NoError(t, os.WriteFile(p.file, []byte(pairText), 0o640))
+	p.Create("src/a/c", nil)
+	for name, at := range map[string]string{"src/a": "/data", "src/a/c": "/data/c"} {
+		p.Set(name, "mountpoint", at)
+		p.Set(name, "canmount", "on")
+		p.Set(name, "mounted", "yes")
+	}
+	p.Set("src/a/c", "mountpoint", "/elsewhere")
+	for _, n := range []string{"src/a", "src/a/c"} {
+		p.Set(n, "readonly", "off") // the simulation inherits nothing
+	}
+	return p
+}
+
+func (p *rolePair) jobs(t *testing.T) *replicate.File {
+	t.Helper()
+	text, err := os.ReadFile(p.file)
+	require.NoError(t, err)
+	f, err := replicate.Parse(p.file, text)
+	require.NoError(t, err)
+	return f
+}
+
+func (p *rolePair) runJob(t *testing.T, name string) error {
+	t.Helper()
+	p.now += 100
+	_, err := p.runner(t).Run(t.Context(), p.jobs(t).Find(name), true)
+	return err
+}
+
+func (p *rolePair) doSwitch(t *testing.T, name string, o FailoverOptions) (*Failover, error) {
+	t.Helper()
+	p.now += 100
+	f := p.jobs(t)
+	return p.runner(t).Switch(t.Context(), f.Find(name), &JobFile{Path: p.file, Jobs: f}, o)
+}
+
+func (p *rolePair) doPromote(t *testing.T, o FailoverOptions) (*Failover, error) {
+	t.Helper()
+	p.now += 100
+	return p.runner(t).Promote(t.Context(), p.jobs(t).Find("home"), o)
+}
+
+// writable returns the roots that programs can write to.
+func (p *rolePair) writable() (names []string) {
+	for _, n := range []string{"src/a", "src/a/c", "dst/copy/a", "dst/copy/a/c"} {
+		own, above := p.Get(n, "readonly"), p.Get(zfs.ParentOf(n), "readonly")
+		if p.Get(n, "guid") != "" && own != "on" && (own == "off" || above != "on") {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func (p *rolePair) role(t *testing.T, dataset string) zfs.Role {
+	t.Helper()
+	var r zfs.Role
+	p.Edit(func(all map[string]*zfs.Dataset) {
+		var err error
+		r, err = zfs.RoleIn(all[dataset].Properties)
+		require.NoError(t, err)
+	})
+	return r
+}
+
+// TestSwitchThereAndBack switches a pair, writes to the new source, and switches back.
+func TestSwitchThereAndBack(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Write("src/a", []byte("one"))
+	require.NoError(t, p.runJob(t, "home"))
+	p.Write("src/a/c", []byte("two"))
+	before := p.state()
+
+	f, err := p.doSwitch(t, "home", FailoverOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Planned, f.Outcome)
+	require.Equal(t, before, p.state(), "a dry run changed something")
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+
+	f, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outcome.Done, f.Outcome)
+	require.NotZero(t, f.Bytes)
+	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+	a, b := p.role(t, "src/a"), p.role(t, "dst/copy/a")
+	require.Equal(t, []any{zfs.RoleStandby, zfs.RoleSource, a.ID}, []any{a.Kind, b.Kind, b.ID})
+	for name, want := range map[string][]string{"src/a": {"/data", "noauto", "no"}, "dst/copy/a": {"/data", "on", "yes"}, "dst/copy/a/c": {"/elsewhere", "on", "yes"}} {
+		require.Equal(t, want, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted")}, name)
+	}
+	info, err := os.Stat(p.file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+
+	// The old job does not run, with the file of before neither.
+	state := p.state()
+	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
+	old, err := replicate.Parse("old", []byte(pairText))
+	require.NoError(t, err)
+	_, err = p.runner(t).Run(t.Context(), old.Find("home"), true)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "local:src/a became a copy by job \"home\"")
+	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home-reverse")
+	_, err = p.runner(t).Prune(t.Context(), old.Find("home"), false, false)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Equal(t, state, p.state())
+
+	again, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Empty(t, again.Steps)
+
+	p.Write("dst/copy/a", []byte("three"))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	p.Write("dst/copy/a/c", []byte("four"))
+	f, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	require.NoError(t, err)
+	require.NotZero(t, f.Bytes)
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+	require.Equal(t, []string{"/data", "on", "yes"}, []string{p.Get("src/a", "mountpoint"), p.Get("src/a", "canmount"), p.Get("src/a", "mounted")})
+	jobs := p.jobs(t)
+	require.Equal(t, []bool{false, true}, []bool{jobs.Find("home").Standby, jobs.Find("home-reverse").Standby})
+	require.Len(t, jobs.Jobs, 2)
+	p.Write("src/a", []byte("five"))
+	require.NoError(t, p.runJob(t, "home"), "increments continue")
+	for _, n := range []string{"dst/copy/a", "dst/copy/a/c"} {
+		all := p.names(n)
+		require.Equal(t, p.names(strings.Replace(n, "dst/copy", "src", 1)), all)
+		require.Equal(t, 1, len(slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, switchPrefix) })), "one snapshot of a switch remains")
+	}
+}
+
+// TestPromote promotes the copy of a lost source, and makes the source a copy when it returns.
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Write("src/a", []byte("one"))
+	require.NoError(t, p.runJob(t, "home"))
+
+	_, err := p.doPromote(t, FailoverOptions{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "the source is alive")
+	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home")
+
+	p.away = "src"
+	f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+	require.NoError(t, err)
+	require.NotEmpty(t, f.Steps)
+	require.Empty(t, p.role(t, "dst/copy/a").Kind)
+	f, err = p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	require.Contains(t, f.ReverseText, "source = 'dst/copy/a'")
+	require.Equal(t, zfs.RoleSource, p.role(t, "dst/copy/a").Kind)
+	require.Equal(t, []string{"/data", "on", "yes", "off"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted"), p.Get("dst/copy/a", "readonly")})
+	f, err = p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	require.Empty(t, f.Steps, "it is idempotent")
+	p.Write("dst/copy/a", []byte("two"))
+
+	p.away = ""
+	state := p.state()
+	err = p.runJob(t, "home")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "the copy became the source")
+	require.Equal(t, state, p.state(), "the old job changed something")
+
+	// The former source has newer data.
+	p.Write("src/a", []byte("lost"))
+	p.snapshot("src/a/c", "mine")
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "src/a/c@mine")
+	require.ErrorContains(t, err, "data written to src/a after")
+	require.Contains(t, p.writable(), "src/a", "a refusal changes nothing")
+	_, err = p.doSwitch(t, "home", FailoverOptions{Rollback: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+	require.Equal(t, zfs.RoleStandby, p.role(t, "src/a").Kind)
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
+}
+
+// TestDemoteByRename keeps the data of a former source under another name.
+func TestDemoteByRename(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	p.away = "src"
+	_, err := p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	p.away = ""
+	p.Write("src/a", []byte("lost"))
+	_, err = p.doSwitch(t, "home", FailoverOptions{Rotate: true})
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(p.datasets("src"), func(n string) bool { return strings.HasPrefix(n, "src/a.zxfer-") }), "%v", p.datasets("src"))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
+	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
+}
+
+// TestPromoteWithoutJobFile promotes a copy whose job is known only from its record.
+func TestPromoteWithoutJobFile(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	r := p.runner(t)
+	for _, wrong := range [][]string{{"other", "dst/copy/a"}, {"home", "dst/copy"}, {"home", "dst/gone"}, {"home", "src/a"}} {
+		_, err := r.JobOfCopy(t.Context(), wrong[0], wrong[1])
+		require.Equal(t, fault.Refused, fault.ClassOf(err), wrong)
+	}
+	at, err := r.copyIn(t.Context(), "home", []string{"src", "dst"})
+	require.NoError(t, err)
+	require.Equal(t, "dst/copy/a", at)
+	_, err = r.copyIn(t.Context(), "other", []string{"src", "dst"})
+	require.ErrorContains(t, err, "no dataset of this host is recorded")
+	j, err := r.JobOfCopy(t.Context(), "home", at)
+	require.NoError(t, err)
+	f, err := r.Promote(t.Context(), j, FailoverOptions{SourceUnknown: true})
+	require.NoError(t, err)
+	require.Contains(t, f.Notes[0], "its state is unknown")
+	require.Equal(t, "/data", p.Get("dst/copy/a", "mountpoint"))
+	require.Equal(t, "on", p.Get("dst/copy/a/c", "canmount"))
+	j, err = r.JobOfCopy(t.Context(), "home", "dst/copy/a")
+	require.NoError(t, err, "the role names the job after the record was removed")
+	f, err = r.Promote(t.Context(), j, FailoverOptions{SourceUnknown: true})
+	require.NoError(t, err)
+	require.Empty(t, f.Steps)
+}
+
+// TestPromoteWithFileOfSource promotes a copy with the job file of the source's host, which names
+// this host in the target. A dataset here that has the name of the source is another one.
+func TestPromoteWithFileOfSource(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	own, err := os.Hostname()
+	require.NoError(t, err)
+	for _, name := range []string{own, "root@localhost", "127.0.0.1"} {
+		require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, `to = "`, `to = "`+name+":", 1)), 0o600))
+		f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+		require.NoError(t, err, name)
+		require.Contains(t, fmt.Sprint(f.Notes), "its state is unknown")
+		require.Contains(t, f.ReverseText, "to = '"+own+":src/a'")
+		_, err = p.doSwitch(t, "home", FailoverOptions{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err), name)
+	}
+	require.Len(t, p.writable(), 2)
+}
+
+// TestSwitchRefusesFile expects a refusal before any change if the job file cannot be edited.
+func TestSwitchRefusesFile(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, p *rolePair){
+		"symlink": func(t *testing.T, p *rolePair) {
+			require.NoError(t, os.Rename(p.file, p.file+".real"))
+			require.NoError(t, os.Symlink(p.file+".real", p.file))
+		},
+		"inline": func(t *testing.T, p *rolePair) {
+			require.NoError(t, os.WriteFile(p.file, []byte(`job = [{ name = "home", source = "src/a", recursive = true, snapshots = { take = "{job}-%Y%m%dT%H%M%SZ" }, target = [{ name = "near", to = "dst/copy/a" }] }]`), 0o600))
+		},
+		"name taken": func(t *testing.T, p *rolePair) {
+			require.NoError(t, os.WriteFile(p.file, []byte(pairText+strings.NewReplacer(`"home"`, `"home-reverse"`, "src/a", "src", "copy/a", "other").Replace(pairText)), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRolePair(t)
+			require.NoError(t, p.runJob(t, "home"))
+			change(t, p)
+			before := p.state()
+			text, err := os.ReadFile(p.file)
+			require.NoError(t, err)
+			f, err := p.doSwitch(t, "home", FailoverOptions{})
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+			require.NotEmpty(t, fault.HintOf(err))
+			require.Equal(t, name == "name taken", f.ReverseText == "", "the job to append by hand")
+			require.Equal(t, before, p.state())
+			require.Len(t, p.writable(), 2)
+			now, err := os.ReadFile(p.file)
+			require.NoError(t, err)
+			require.Equal(t, string(text), string(now))
+		})
+	}
+}
+
+// TestSwitchTarget expects that a job with several targets needs the name of one.
+func TestSwitchTarget(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Create("far", nil)
+	require.NoError(t, os.WriteFile(p.file, []byte(pairText+"[[job.target]]\nname = \"far\"\nto = \"far/a\"\n"), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.Equal(t, fault.Usage, fault.ClassOf(err))
+	require.Contains(t, fault.HintOf(err), "near, far")
+	f, err := p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	require.NoError(t, err)
+	require.Contains(t, f.Notes[0], "target far gets no new snapshots")
+	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+}
+
+// TestSwitchBusySource expects that the source gets its role back if it is in use.
+func TestSwitchBusySource(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	p.fail(zfs.OpUnmount, "src/a", &zfs.Error{Kind: zfs.Busy, Op: zfs.OpUnmount, Subject: "src/a"})
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.ErrorContains(t, err, "the source is writable again")
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+	require.Empty(t, p.role(t, "src/a").Kind)
+	p.fail("", "", nil)
+	require.NoError(t, p.runJob(t, "home"))
+}
+
+// TestSwitchVolume switches a volume there and back.
+func TestSwitchVolume(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Create("src/v", map[string]string{"type": "volume", "readonly": "off"})
+	text := strings.NewReplacer("src/a", "src/v", "copy/a", "copy/v", "recursive = true\n", "").Replace(pairText)
+	require.NoError(t, os.WriteFile(p.file, []byte(text), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	p.Write("src/v", []byte("one"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"on", "off"}, []string{p.Get("src/v", "readonly"), p.Get("dst/copy/v", "readonly")})
+	p.Write("dst/copy/v", []byte("two"))
+	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"off", "on"}, []string{p.Get("src/v", "readonly"), p.Get("dst/copy/v", "readonly")})
+	require.Equal(t, p.names("dst/copy/v"), p.names("src/v"))
+}
+
+// TestRelayOfStandby expects that a job that only sends on what arrives still runs when its source
+// became a copy in another job.
+func TestRelayOfStandby(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Create("far", nil)
+	relay := strings.NewReplacer(`"home"`, `"relay"`, "take = \"{job}-%Y%m%dT%H%M%SZ\"", `adopt = ["home-*"]`, "dst/copy/a", "far/a").Replace(pairText)
+	require.NoError(t, os.WriteFile(p.file, []byte(pairText+relay), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	require.NoError(t, p.runJob(t, "relay"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.NoError(t, p.runJob(t, "relay"))
+	require.Subset(t, p.names("far/a"), p.names("src/a")[len(p.names("src/a"))-1:])
+}

@@ -1,0 +1,270 @@
+package runner
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/zfs"
+)
+
+// PromoteSchema names the JSON format of a promotion.
+const PromoteSchema = "zxfer.replicate.promote/v1"
+
+// Promote makes a copy of a job the source, for example after its source was lost. It destroys
+// nothing. The result describes what was done even with an error.
+func (r *Runner) Promote(ctx context.Context, j *replicate.Job, o FailoverOptions) (*Failover, error) {
+	return r.failover(ctx, j, o, PromoteSchema, func(ctx context.Context, f *failover) error { return f.promote(ctx) })
+}
+
+// failover locks a job, prepares a change of roles and calls do.
+func (r *Runner) failover(ctx context.Context, j *replicate.Job, o FailoverOptions, schema string, do func(context.Context, *failover) error) (*Failover, error) {
+	here, sourceUnknown := onThisHost(ctx, j)
+	sourceUnknown = sourceUnknown || o.SourceUnknown
+	w, unlock, err := r.lockRun(ctx, here, false, "wait until it ends, then run the same command again")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	f, err := w.newFailover(ctx, o, sourceUnknown, schema)
+	if err == nil {
+		err = do(ctx, f)
+	}
+	err = replicate.InKeys(outcome.Settle(ctx, err))
+	f.result.Conclusion = outcome.Conclude(err, outcome.Done)
+	if err == nil && o.DryRun {
+		f.result.Outcome = outcome.Planned
+	}
+	return f.result, err
+}
+
+// onThisHost returns the job as this host sees it. On the host of a copy, the job file of the
+// source's host names this host in the target, and its source is not here.
+func onThisHost(ctx context.Context, j *replicate.Job) (_ *replicate.Job, sourceUnknown bool) {
+	from, err := endpoint.Parse(j.Source)
+	if err != nil || !from.Local() {
+		return j, false
+	}
+	here := *j
+	here.Targets = append([]replicate.Target{}, j.Targets...)
+	for i := range here.Targets {
+		t := &here.Targets[i]
+		if at, err := endpoint.Parse(t.To); err == nil && !at.Local() && isThisHost(ctx, at.HostName()) {
+			at.Host = ""
+			t.To, sourceUnknown = at.String(), true
+		}
+	}
+	return &here, sourceUnknown
+}
+
+// lookupTimeout limits the name lookup of a target's host.
+const lookupTimeout = 5 * time.Second
+
+// isThisHost reports whether a name or address of a job file means this computer.
+func isThisHost(ctx context.Context, name string) bool {
+	if own, err := os.Hostname(); err == nil && (strings.EqualFold(name, own) || strings.EqualFold(name, replicate.ShortName(own))) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, name)
+	if err != nil { // an alias of the ssh configuration
+		return false
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range addresses {
+		for _, o := range own {
+			if n, ok := o.(*net.IPNet); ok && n.IP.Equal(a.IP) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// promote plans the promotion and carries it out.
+func (f *failover) promote(ctx context.Context) error {
+	event := decide.PromoteEvent
+	if f.SourceAlive {
+		event = decide.PromoteAnyway
+	}
+	if err := f.permit(event); err != nil {
+		if f.state == decide.Normal {
+			err = fault.Refusef(fault.HintOf(err)+"\nif the source must stay writable too: "+f.again("--source-alive"), "%w", err)
+		}
+		return err
+	}
+	if err := f.requireOwner(ctx, f.t, f.copyRoot); err != nil {
+		return err
+	}
+	if err := f.listCopy(ctx); err != nil {
+		return err
+	}
+	for _, d := range f.copies() {
+		if _, any := d.Latest(); !any {
+			f.note("%s has no complete snapshot", d.Name)
+		} else if d.ResumeToken() != "" {
+			f.note("%s has the state of an interrupted receive; to discard it: %s", d.Name, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}))
+		}
+	}
+	if err := f.planPromote(ctx); err != nil {
+		return err
+	}
+	f.nameReverse()
+	if f.DryRun {
+		return nil
+	}
+	return f.carryOut(ctx)
+}
+
+func (f *failover) planPromote(ctx context.Context) error {
+	if f.target.Role.Kind != zfs.RoleSource {
+		f.hold(f.t, f.copies(), nil)
+		if err := f.holdSource(ctx); err != nil {
+			return err
+		}
+		role := f.newRole(zfs.RoleSource, f.target.Role.ID)
+		f.set(f.t, f.copyRoot, map[string]string{zfs.RoleProperty: role.String()})
+	}
+	switch {
+	case f.source.err != nil:
+		f.note("the source cannot be reached: %v", f.source.err)
+	case f.sourceUnknown:
+		f.note("the job file does not name the source's host: its state is unknown")
+	case f.source.Reached && f.source.Exists && f.source.Role.Kind == "":
+		f.note("the source %s is still writable: stop its users", f.result.Source)
+	}
+	return f.planTakeover(ctx, recorded)
+}
+
+// holdSource holds the common snapshots of a source that can be reached.
+func (f *failover) holdSource(ctx context.Context) error {
+	if !f.source.Reached || !f.source.Exists {
+		return nil
+	}
+	l, err := f.jobRun.source.list(ctx, hosts.ListQuery{Dataset: f.root, Recursive: f.job.Recursive, Versions: true, NoAncestors: true})
+	if err != nil {
+		return err
+	}
+	guids := map[uint64]bool{}
+	for _, d := range f.copies() {
+		for _, v := range d.Snapshots() {
+			guids[v.GUID] = true
+		}
+	}
+	f.hold(f.jobRun.source, l.Datasets, guids)
+	return nil
+}
+
+// nameReverse adds the reverse job to the result, as far as the addresses are known.
+func (f *failover) nameReverse() {
+	to := f.jobRun.source.at
+	if f.sourceUnknown {
+		o, known, err := recorded(f.listed.Datasets[0])
+		if !known || err != nil || o.Host == "" {
+			return
+		}
+		at, err := endpoint.Parse(o.Host + ":" + to.Name)
+		if err != nil {
+			return
+		}
+		to = at
+	}
+	j, err := f.job.Reverse(f.t.target, f.copyEndpoint(), to)
+	if err != nil {
+		f.note("%v", err)
+		return
+	}
+	f.result.ReverseName, f.result.ReverseText = j.Name, j.Text()
+	f.result.Next = append(f.result.Next, "when the former source returns, make it a copy: "+f.command("switch "+f.job.Name))
+}
+
+// poolStatistics has a directory for each imported pool, also for unprivileged users.
+const poolStatistics = "/proc/spl/kstat/zfs"
+
+// CopyOfJob returns the copy of a job on this host by the records of the source on copies. It
+// searches all pools.
+func (r *Runner) CopyOfJob(ctx context.Context, name string) (string, error) {
+	entries, err := os.ReadDir(poolStatistics)
+	if err != nil {
+		return "", err
+	}
+	var pools []string
+	for _, e := range entries {
+		if e.IsDir() {
+			pools = append(pools, e.Name())
+		}
+	}
+	return r.copyIn(ctx, name, pools)
+}
+
+// copyIn is CopyOfJob for some pools.
+func (r *Runner) copyIn(ctx context.Context, name string, pools []string) (string, error) {
+	here := r.hosts.Get("", &(&replicate.Transfer{}).Settings)
+	var found []string
+	for _, pool := range pools {
+		done := r.reporter(name, "").Activity("looking for the copy of job " + name + " in pool " + pool)
+		l, err := here.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
+		done()
+		if err != nil {
+			return "", err
+		}
+		for _, d := range l.Datasets {
+			role, roleErr := zfs.RoleIn(d.Properties)
+			if o, known, err := recorded(d); known && err == nil && o.Job == name || roleErr == nil && role.Job == name && role.Kind == zfs.RoleSource {
+				found = append(found, d.Name)
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fault.Refusef("name the dataset of the copy: "+r.command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
+	case 1:
+		return found[0], nil
+	}
+	return "", fault.Refusef("name one of them: "+r.command("promote "+name+" "+found[0]), "this host has several copies of job %q: %s", name, strings.Join(found, ", "))
+}
+
+// JobOfCopy returns a job for the promotion of a copy on this host whose job is not in the job
+// file. The record of the source on the copy names it.
+func (r *Runner) JobOfCopy(ctx context.Context, name, dataset string) (*replicate.Job, error) {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return nil, err
+	}
+	l, err := r.hosts.Get("", &(&replicate.Transfer{}).Settings).List(ctx, hosts.ListQuery{Dataset: dataset})
+	if err != nil {
+		return nil, err
+	}
+	d := l.Find(dataset)
+	if d == nil || len(l.Datasets) == 0 {
+		return nil, fault.Refusef("list the copies of this host: "+zfs.CommandLine([]string{"zfs", "get", "-s", "local", "-o", "name,value", zfs.OriginProperty}), "%s: no such dataset", dataset)
+	}
+	o, known, err := recorded(d)
+	if role, roleErr := zfs.RoleIn(d.Properties); !known && err == nil && roleErr == nil && role.Job == name {
+		o, known = zfs.Origin{Job: role.Job, Target: role.Target}, true
+	}
+	switch {
+	case err != nil:
+		return nil, fault.Refusef("clear it: "+zfs.CommandLine([]string{"zfs", "inherit", zfs.OriginProperty, dataset}), "%s: %w", dataset, err)
+	case !known || o.Job != name:
+		return nil, fault.Refusef("name the job file that has the job: zxfer replicate promote --config FILE "+name, "%s is not recorded as a copy of job %q", dataset, name)
+	}
+	// Nothing connects to the recorded address of the source, which another host chose.
+	source := "unknown"
+	if at, err := endpoint.Parse(o.Source); err == nil && !at.Path() {
+		source = at.Name
+	}
+	return &replicate.Job{Name: o.Job, Source: source, Recursive: true, Snapshots: replicate.Snapshots{Adopt: []string{"*"}},
+		Targets: []replicate.Target{{Name: o.Target, To: dataset}}}, nil
+}

@@ -1,0 +1,181 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/zfs"
+)
+
+// observedSide is a side of a pair with the error of its observation.
+type observedSide struct {
+	decide.RoleSide
+	at  string // the dataset that has the role
+	err error  // why the side could not be reached
+}
+
+// observe reads the role of a dataset. An ancestor's role also applies to it.
+func (s *side) observe(ctx context.Context, dataset string) (o observedSide) {
+	var names []string
+	for name := dataset; name != ""; name = zfs.ParentOf(name) {
+		names = append(names, name)
+	}
+	found, err := s.properties(ctx, names, "type", zfs.RoleProperty)
+	if err != nil {
+		o.err = err
+		return o
+	}
+	o.Reached, o.Exists = true, found[dataset] != nil
+	o.at, o.Role, o.Invalid = zfs.RoleOf(dataset, func(name string) map[string]zfs.Property { return found[name] })
+	return o
+}
+
+// standby refuses to run a job that a fail over made a standby job.
+func (r *Runner) standby(j *replicate.Job) error {
+	if !j.Standby {
+		return nil
+	}
+	reverse := replicate.ReverseName(j.Name)
+	return fault.Refusef("run the job in the other direction: "+r.command("run "+reverse)+"\nswitch back to this one: "+r.command("switch "+reverse),
+		"job %q: it is standby, because its source became a copy", j.Name)
+}
+
+// checkRoles refuses a run if a fail over changed the roles of the source or a copy. A host that it
+// cannot reach counts as a side without a role: the run reports the error. It does not query targets
+// to which the run sends nothing.
+func (w *jobRun) checkRoles(ctx context.Context, root string) error {
+	defer w.activity("reading the roles of source and copies")()
+	var source observedSide
+	targets := make([]observedSide, len(w.targets))
+	var all sync.WaitGroup
+	all.Go(func() { source = w.source.observe(ctx, root) })
+	for i, t := range w.targets {
+		if w.heldBatch(t) != nil || w.withoutDisk(t) != nil {
+			continue
+		}
+		all.Go(func() { targets[i] = t.observe(ctx, t.target.CopyOf(root, root)) })
+	}
+	all.Wait()
+	if source.err != nil {
+		return source.err
+	}
+	if source.Role.Kind == zfs.RoleStandby && w.scope.Naming() == nil && source.Role.Job != w.job.Name {
+		source.Role = zfs.Role{} // a relay: it sends on what arrives
+	}
+	where := w.source.host.Label() + ":" + root
+	if source.Role.Kind == zfs.RoleStandby {
+		reverse := source.Role.Job
+		if reverse == w.job.Name {
+			reverse = replicate.ReverseName(reverse)
+		}
+		return fault.Refusef("to switch back: "+w.command("switch "+reverse)+"\nif its source is lost: "+w.command("promote "+reverse),
+			"%s became a copy %s: this job must not change it", where, source.Role.Describe())
+	}
+	targets = append(targets, observedSide{}) // the source alone, also of a job without targets
+	for i, o := range targets {
+		state := decide.ObserveRoles(source.RoleSide, o.RoleSide)
+		if _, err := decide.NextRoles(state, decide.RunEvent); err == nil {
+			continue
+		} else if i < len(w.targets) {
+			t := w.targets[i]
+			return w.refuseRole(err, t.host.Label()+":"+t.target.CopyOf(root, root), where, o, source)
+		} else {
+			return w.refuseRole(err, where, where, o, source)
+		}
+	}
+	return nil
+}
+
+// refuseRole completes a refusal of decide.NextRoles with the datasets, the time and the job.
+func (w *jobRun) refuseRole(err error, copied, source string, target, from observedSide) error {
+	why := err
+	for _, side := range []struct {
+		name string
+		observedSide
+	}{{copied, target}, {source, from}} {
+		switch {
+		case side.Invalid != nil:
+			why = fmt.Errorf("%w: %s: %w", why, side.name, side.Invalid)
+		case side.Role.Kind != "":
+			why = fmt.Errorf("%w: %s is recorded as %s %s", why, side.name, side.Role.Kind, side.Role.Describe())
+		}
+	}
+	lines := strings.Split(fault.HintOf(err), "\n")
+	for i, line := range lines {
+		text, command, found := strings.Cut(line, "zxfer replicate ")
+		if !found {
+			lines[i] = strings.ReplaceAll(line, "DATASET", w.source.at.Name)
+			continue
+		}
+		words := strings.Fields(command)
+		for k, word := range words {
+			words[k] = strings.Replace(word, "JOB", w.job.Name, 1)
+		}
+		lines[i] = text + w.command(strings.Join(words, " "))
+	}
+	return fault.Refusef(strings.Join(lines, "\n"), "job %q: %w", w.job.Name, why)
+}
+
+// recordOrigins records on the copies of a batch the properties that they need to replace their
+// source. It writes only changed records. A missing permission, or a command that a host without
+// zxfer does not permit, is not an error: promote then asks for the mountpoint.
+func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batch) {
+	if b.err != nil || ctx.Err() != nil {
+		return
+	}
+	copies := b.result.Target.ByName()
+	for _, d := range v.DatasetsFor(b.name) {
+		copied := copies[b.target.CopyOf(v.Root, d.Name)]
+		if copied == nil || copied.Inconsistent() {
+			continue
+		}
+		change := w.originChange(ctx, d, copied, b.name, d.Name == v.Root)
+		if change == nil {
+			continue
+		}
+		err := hosts.Run(ctx, b.side, hosts.OpSetProperties, *change)
+		f, _ := b.host.Facts(ctx) // cached
+		switch {
+		case err == nil:
+		case errors.Is(err, hosts.ErrForbidden), errors.Is(err, &zfs.Error{Kind: zfs.Permission}), f.NoAgent != "":
+			return
+		default:
+			w.note("%s: cannot record the properties of the source on %s: %v", b.name, copied.Name, err)
+			return
+		}
+	}
+}
+
+// originChange returns the change of the record on a copy, or nil if it is up to date.
+func (w *jobRun) originChange(ctx context.Context, d, copied *zfs.Dataset, target string, root bool) *zfs.PropertyChange {
+	o, was, want := zfs.OriginOf(d, root), "", ""
+	if root {
+		o.Job, o.Target, o.Source = w.job.Name, target, w.source.at.String()
+		if f, err := w.source.host.Facts(ctx); err == nil {
+			o.Host = f.Hostname
+		}
+	}
+	if root || len(o.Set) > 0 {
+		want = o.Encode()
+	}
+	if p := copied.Properties[zfs.OriginProperty]; p.Local() {
+		was = p.Value
+	}
+	switch {
+	case was == want:
+		return nil
+	case want == "":
+		return &zfs.PropertyChange{Dataset: copied.Name, Revert: []string{zfs.OriginProperty}}
+	}
+	if _, err := zfs.ParseOrigin(want); err != nil { // a value that cannot be recorded
+		return nil
+	}
+	return &zfs.PropertyChange{Dataset: copied.Name, Set: map[string]string{zfs.OriginProperty: want}}
+}

@@ -1,0 +1,251 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/zfs"
+)
+
+// SwitchSchema names the JSON format of a switch.
+const SwitchSchema = "zxfer.replicate.switch/v1"
+
+// switchPrefix is the name prefix of the snapshots that a switch takes of the read-only source. The
+// ID of the fail over follows.
+const switchPrefix = "zxfer-switch-"
+
+// Switch swaps the roles of a job's source and a copy. The source becomes read-only, the last
+// increment is sent, the copy becomes the source, and the source becomes its copy. At no time are
+// both writable. After an interruption at any step, the same call completes it.
+func (r *Runner) Switch(ctx context.Context, j *replicate.Job, file *JobFile, o FailoverOptions) (*Failover, error) {
+	if p, err := statedir.Paused(r.StateDir, j.Name, r.Now()); !o.DryRun && !o.Abort && (err != nil || p.State(r.Now()).Active()) {
+		if err == nil {
+			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
+		}
+		return nil, err
+	}
+	r.IgnorePause = true // a closed bandwidth window does not stop a switch
+	return r.failover(ctx, j, o, SwitchSchema, func(ctx context.Context, f *failover) error {
+		s := &roleSwitch{failover: f, file: file}
+		if o.Abort {
+			return s.abort(ctx)
+		}
+		return s.run(ctx)
+	})
+}
+
+// roleSwitch is a planned fail over.
+type roleSwitch struct {
+	*failover
+	file   *JobFile
+	id     string
+	reads  zfs.Listing // the source and its descendants
+	v      *replicate.Survey
+	before string // ID of the role that the switch replaces
+}
+
+func (s *roleSwitch) run(ctx context.Context) error {
+	if err := s.permit(decide.SwitchEvent); err != nil {
+		return err
+	}
+	if s.sourceUnknown {
+		return fault.Refusef("run it on the source's host: "+s.command("switch "+s.job.Name), "job %q: this host does not know the address of the source", s.job.Name)
+	}
+	if err := cmp.Or(s.requireOwner(ctx, s.t, s.copyRoot), s.requireOwner(ctx, s.jobRun.source, s.root)); err != nil {
+		return err
+	}
+	if err := s.planFile(); err != nil {
+		return err
+	}
+	if err := s.list(ctx); err != nil {
+		return err
+	}
+	if err := s.checkRaw(ctx); err != nil {
+		return err
+	}
+	switch s.state {
+	case decide.Normal, decide.Handover:
+		return s.handOver(ctx)
+	default: // the copy is the source already
+		return s.demote(ctx)
+	}
+}
+
+// list lists both sides with all versions.
+func (s *roleSwitch) list(ctx context.Context) (err error) {
+	s.jobRun.source.host.Sync(ctx, s.root)
+	if s.v, err = s.jobRun.survey(ctx); err != nil {
+		return err
+	}
+	s.reads = *s.v.Source
+	s.reads.Datasets = s.v.DatasetsFor(s.t.name)
+	if err = s.listCopy(ctx); err != nil {
+		return err
+	}
+	s.freed = map[string]bool{}
+	a, errA := s.jobRun.source.host.Facts(ctx)
+	b, errB := s.t.host.Facts(ctx)
+	if errA != nil || errB != nil {
+		return cmp.Or(errA, errB)
+	}
+	if same, _ := hosts.SameKernel(a, b); same {
+		for _, d := range s.v.All {
+			if d.Get("mounted") == "yes" {
+				s.freed[d.Get("mountpoint")] = true
+			}
+		}
+	}
+	return nil
+}
+
+// rawBackFixed is the first release in which raw increments sent back do not make their source
+// unmountable.
+//
+// https://github.com/openzfs/zfs/issues/10523
+var rawBackFixed = zfs.Release{2, 1, 3}
+
+// checkRaw refuses a switch after which encrypted data could not be sent back safely.
+func (s *roleSwitch) checkRaw(ctx context.Context) error {
+	if !slices.ContainsFunc(s.reads.Datasets, (*zfs.Dataset).Encrypted) || s.t.transfer.Decrypt {
+		return nil
+	}
+	for _, side := range []*side{s.jobRun.source, s.t} {
+		f, err := side.host.Facts(ctx)
+		if err != nil {
+			return err
+		}
+		if v, known := zfs.ParseRelease(f.ZFS); known && v.Before(rawBackFixed) {
+			return fault.Refusef("upgrade OpenZFS there to 2.1.3 or newer",
+				"%s: OpenZFS %s may make encrypted datasets unmountable if raw increments are sent back to them (openzfs#10523)", side.host.Label(), v)
+		}
+	}
+	return nil
+}
+
+// handOver plans and carries out a switch from the start, or from the handover.
+func (s *roleSwitch) handOver(ctx context.Context) error {
+	s.id, s.before = newRoleID(), s.source.Role.ID
+	if s.state == decide.Handover {
+		s.id, s.before = s.source.Role.ID, s.source.Role.Before
+	}
+	if err := s.checkVolumes(ctx); err != nil {
+		return err
+	}
+	// A preliminary plan finds most refusals before anything changes.
+	s.willRecord = true
+	if err := s.planTakeover(ctx, s.sourceRecord); err != nil {
+		return err
+	}
+	takeover := s.result.Steps
+	s.result.Steps = nil
+	s.planHandover()
+	s.noteOthers()
+	if s.DryRun {
+		s.planCopyRole()
+		s.result.Steps = append(s.result.Steps, takeover...)
+		s.planEnd()
+		return nil
+	}
+	if err := s.carryOut(ctx); err != nil { // the copy may have new datasets now
+		return err
+	}
+	s.willRecord = false
+	s.planCopyRole()
+	if err := s.planTakeover(ctx, recorded); err != nil {
+		return err
+	}
+	s.planEnd()
+	return s.carryOut(ctx)
+}
+
+// planCopyRole plans that the copy becomes the source. After that step, a switch cannot be aborted.
+func (s *roleSwitch) planCopyRole() {
+	s.target.Role = s.role(zfs.RoleSource)
+	s.set(s.t, s.copyRoot, map[string]string{zfs.RoleProperty: s.target.Role.String()})
+}
+
+// planEnd plans the steps after the copy is writable: the source becomes its copy.
+func (s *roleSwitch) planEnd() {
+	s.planStandby()
+	s.planCleanup()
+	s.addFileStep()
+}
+
+// role returns the role of a side in this switch.
+func (s *roleSwitch) role(kind zfs.RoleKind) zfs.Role {
+	r := s.newRole(kind, s.before)
+	r.ID = s.id
+	if s.state == decide.Handover {
+		r.Since = s.source.Role.Since
+	}
+	return r
+}
+
+// sourceRecord returns the properties of the source of a copy: the recorded ones if the source is
+// read-only because of the handover.
+func (s *roleSwitch) sourceRecord(copied *zfs.Dataset) (o zfs.Origin, known bool, err error) {
+	d := s.reads.Find(s.root + strings.TrimPrefix(copied.Name, s.copyRoot))
+	if d == nil {
+		return o, false, nil
+	}
+	if s.state != decide.Normal {
+		if o, known, err = recorded(d); known || err != nil || d.Name == s.root {
+			return o, known, err
+		}
+	}
+	return zfs.OriginOf(d, d.Name == s.root), true, nil
+}
+
+// checkVolumes refuses volumes that are in use, because their users would get errors.
+func (s *roleSwitch) checkVolumes(ctx context.Context) error {
+	var paths []string
+	for _, d := range s.reads.Datasets {
+		if d.Type == zfs.Volume {
+			paths = append(paths, zfs.DeviceOf(d.Name))
+		}
+	}
+	if len(paths) == 0 || s.jobRun.source.host.Require(ctx, hosts.OpInUse) != nil {
+		return nil
+	}
+	found, err := hosts.Call(ctx, s.jobRun.source, hosts.OpInUse, paths)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if why := found[path]; why != "" {
+			return fault.Refusef("stop its user; lsblk and fuser -vm show it", "%s: %s %s", s.jobRun.source.host.Label(), path, why)
+		}
+	}
+	return nil
+}
+
+// noteOthers notes what the switch does not cover.
+func (s *roleSwitch) noteOthers() {
+	for _, t := range s.targets {
+		if t != s.t {
+			s.note("target %s gets no new snapshots until you switch back, or add it to %s", t.name, s.result.ReverseName)
+		}
+	}
+	var outside []string
+	for _, d := range s.v.All {
+		if s.reads.Find(d.Name) == nil {
+			outside = append(outside, d.Name)
+		}
+	}
+	if len(outside) > 0 {
+		s.note("the copy does not have %s: it becomes read-only and is unmounted", strings.Join(shorten(outside), ", "))
+	}
+}
+
+// copyEndpoint returns the address of the copy.
+func (f *failover) copyEndpoint() endpoint.Endpoint {
+	return endpoint.Endpoint{Host: f.t.at.Host, Name: f.copyRoot}
+}
