@@ -286,7 +286,10 @@ func TestZFSAgentlessVerbs(t *testing.T) {
 			"snapshots = { take = \"s-%%Y%%m%%dT%%H%%M%%SZ\" }\n"+
 			"target = [{ name = \"t\", to = %q, retention = { last = 1 } }]\n[job.drill]\n", source, to))
 	}
-	for _, r := range []*replication{job(src, "nas:"+dst), job("nas:"+dst, back)} {
+	for i, r := range []*replication{job(src, "nas:"+dst), job("nas:"+dst, back)} {
+		if i > 0 { // the first job does not send to it any more
+			zfsCmd(t, "inherit", "-r", "zxfer:stream", dst)
+		}
 		for _, args := range [][]string{{"check", "home"}, {"run", "home"}, {"status"}, {"prune", "home"}, {"holds"}, {"drill", "home"}} {
 			o = r.run(t, args[0], args[1:]...)
 			require.Equal(t, 0, o.code, "%s: %s", args[0], o)

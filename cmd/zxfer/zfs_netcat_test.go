@@ -170,6 +170,7 @@ func TestZFSNetcatVerbs(t *testing.T) {
 		o := r.run(t, args[0], args[1:]...)
 		require.Equal(t, 0, o.code, "%s: %s", args[0], o)
 	}
+	zfsCmd(t, "inherit", "-r", "zxfer:stream", dst) // the job does not send to it any more
 	r = job("beta:"+dst, back)
 	for _, c := range []struct{ verb, says string }{{"run", "home: done"}, {"drill", "good: 1.0 MiB read as a stream, compared with the source"}} {
 		o := r.run(t, c.verb, "home")

@@ -219,7 +219,7 @@ retention = { last = 12 }
 	p.start(t)
 	o = p.wait(t)
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "is a copy that another job sends")
+	require.Contains(t, o.stderr, "is a copy that zxfer received")
 	require.Contains(t, o.stderr, "received_from")
 }
 

@@ -281,11 +281,11 @@ func TestNoSnapshotsOfCopies(t *testing.T) {
 	r.on.job.Snapshots = replicate.Snapshots{Take: "x%Y%m%d-%H%M"}
 	run := r.then(t)
 	require.Equal(t, outcome.Refused, run.Outcome)
-	require.Contains(t, run.Error, "is a copy that another job sends")
+	require.Contains(t, run.Error, "is a copy that zxfer received")
 	require.Contains(t, run.Hint, "received_from")
 	p, err := r.on.runner(t).Preview(t.Context(), r.on.job)
 	require.NoError(t, err)
-	require.Contains(t, p.Error, "is a copy that another job sends")
+	require.Contains(t, p.Error, "is a copy that zxfer received")
 	require.Equal(t, []string{"s0"}, r.names("dst/copy"))
 	for _, d := range r.datasets("dst") {
 		r.Edit(func(all map[string]*zfs.Dataset) { delete(all[d].Properties, zfs.FlagsProperty) })
