@@ -156,11 +156,13 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 }
 
 // lastRun returns a run that sends only to the target, in addition the snapshots of that name. It
-// replaces no diverged copy and takes no other snapshot.
+// replaces no diverged copy, takes no other snapshot, and places no holds or bookmarks, which no later
+// run would remove.
 func (s *roleSwitch) lastRun(snapshot string) (*jobRun, error) {
 	j := *s.job
 	t := *s.t.target
 	t.OnDivergence, t.Mirror, t.Snapshots = "", nil, replicate.TargetSnapshots{}
+	j.Holds, j.Bookmarks = "none", "none"
 	j.Targets, j.Snapshots.SnapshotLimits = []replicate.Target{t}, replicate.SnapshotLimits{}
 	j.Snapshots.Adopt = append(slices.Clone(j.Snapshots.Adopt), snapshot)
 	return s.newRun(&j, s.store)
