@@ -7,12 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -386,4 +389,64 @@ func TestRelayOfStandby(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home-reverse"))
 	require.NoError(t, p.runJob(t, "relay"))
 	require.Subset(t, p.names("far/a"), p.names("src/a")[len(p.names("src/a"))-1:])
+}
+
+// TestSwitchPaused expects that a pause refuses a switch, but not a promotion.
+func TestSwitchPaused(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	all := statedir.All(p.dir)
+	require.NoError(t, all.SavePause(&decide.Pause{Since: time.Unix(p.now, 0)}))
+	state := p.state()
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "paused until resume")
+	require.Contains(t, fault.HintOf(err), "zxfer replicate resume --all")
+	require.Equal(t, state, p.state())
+	f, err := p.doSwitch(t, "home", FailoverOptions{DryRun: true})
+	require.NoError(t, err, "a plan changes nothing")
+	require.NotEmpty(t, f.Steps)
+	_, err = p.doPromote(t, FailoverOptions{SourceAlive: true})
+	require.NoError(t, err)
+	require.Equal(t, zfs.RoleSource, p.role(t, "dst/copy/a").Kind)
+}
+
+// TestSwitchToDisk expects that a copy on a disk that comes and goes does not become the source.
+func TestSwitchToDisk(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	state := p.state()
+	f := p.jobs(t)
+	j := f.Find("home")
+	j.Targets[0].Disk = &replicate.Disk{}
+	for _, attempt := range []func() error{
+		func() error {
+			_, err := p.runner(t).Switch(t.Context(), j, &JobFile{Path: p.file, Jobs: f}, FailoverOptions{})
+			return err
+		},
+		func() error { _, err := p.runner(t).Promote(t.Context(), j, FailoverOptions{}); return err },
+	} {
+		err := attempt()
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.ErrorContains(t, err, "target near is on a disk that comes and goes")
+		require.Contains(t, fault.HintOf(err), "zxfer restore dst/copy/a")
+	}
+	require.Equal(t, state, p.state())
+}
+
+// TestSwitchReadOnlyDataset expects that the reverse job takes snapshots of a dataset that was
+// read-only on the source, although the dataset looks like a copy of another job.
+func TestSwitchReadOnlyDataset(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Set("src/a/c", "readonly", "on")
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "on", p.Get("dst/copy/a/c", "readonly"))
+	p.Write("dst/copy/a", []byte("two"))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.Equal(t, p.names("dst/copy/a/c"), p.names("src/a/c"))
 }
