@@ -35,8 +35,8 @@ func (v *Survey) CheckTaking() error {
 				return a.Properties
 			}
 			return nil
-		}); err == nil && role.Kind == zfs.RoleSource {
-			continue // a fail over made it the source
+		}); err == nil && role.Kind == zfs.RoleSource || d.Properties[zfs.RestoreProperty].Local() {
+			continue // a fail over made it the source, or a restore receives it and it becomes writable
 		}
 		if d.Properties[zfs.FlagsProperty].Local() && d.Get("readonly") == "on" {
 			return fault.Refusef("to send on the snapshots that arrive: snapshots = { received_from = \"JOB:TARGET\" }\nif nothing sends to it any more: "+

@@ -288,7 +288,16 @@ func TestNoSnapshotsOfCopies(t *testing.T) {
 	require.Contains(t, p.Error, "is a copy that zxfer received")
 	require.Equal(t, []string{"s0"}, r.names("dst/copy"))
 	for _, d := range r.datasets("dst") {
-		r.Edit(func(all map[string]*zfs.Dataset) { delete(all[d].Properties, zfs.FlagsProperty) })
+		r.Set(d, zfs.RestoreProperty, "on")
+	}
+	run = r.then(t)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	require.Contains(t, run.Error, "a restore of dst/copy is running", "it ends as a writable dataset, so it is not refused as a copy")
+	for _, d := range r.datasets("dst") {
+		r.Edit(func(all map[string]*zfs.Dataset) {
+			delete(all[d].Properties, zfs.FlagsProperty)
+			delete(all[d].Properties, zfs.RestoreProperty)
+		})
 	}
 	require.Equal(t, outcome.Done, r.then(t).Outcome)
 	require.Len(t, r.names("dst/copy"), 2)
