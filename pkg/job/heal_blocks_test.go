@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,16 +67,22 @@ func TestHealChoosesBaseByErrorLog(t *testing.T) {
 			w, _ := blockWorld(t, tt.block)
 			w.host.Damaged.Objects = []zfs.DamagedObject{{Dataset: "src/a", Object: "0x1", Shown: "src/a:<0x1>"}}
 			w.host.Damaged.Blocks[0].Snapshots = tt.snapshots
-			streams, scrubs := 0, 0
+			streams := 0
+			var scrubs atomic.Int32 // operations of both hosts are concurrent
 			w.host.Heals = func(zfs.DamagedObject, uint64) bool { streams++; return streams == tt.streams }
-			w.before = func(op string) error { scrubs += map[bool]int{true: 1}[op == "scrub src"]; return nil }
+			w.before = func(op string) error {
+				if op == "scrub src" {
+					scrubs.Add(1)
+				}
+				return nil
+			}
 			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
 			require.NoError(t, err)
 			require.Equal(t, tt.since, r.Datasets[0].Since)
 			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 			require.NoError(t, err)
 			require.Equal(t, tt.streams, streams)
-			require.Equal(t, 1, scrubs)
+			require.EqualValues(t, 1, scrubs.Load())
 			require.EqualValues(t, 1, r.Datasets[0].Blocks)
 			if tt.streams == 1 && tt.since != "" {
 				require.Less(t, r.Datasets[0].Read, uint64(1<<20))

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (g *Guard) nameBefore(dataset string) string {
 // mayRenameCopies permits renaming copies below a granted dataset to other names below the same one.
 // The granted dataset itself keeps its name, and with it the limits that the administrator set. It
 // destroys nothing, so append-only permits it too.
-func mayRenameCopies(_ context.Context, g *Guard, all *[]zfs.RenamedCopy) error {
+func mayRenameCopies(ctx context.Context, g *Guard, all *[]zfs.RenamedCopy) error {
 	if len(g.policy.Followed) == 0 {
 		return errors.New("renaming copies is not permitted; to permit it, add --allow follow=DATASET in authorized_keys")
 	}
@@ -68,6 +69,9 @@ func mayRenameCopies(_ context.Context, g *Guard, all *[]zfs.RenamedCopy) error 
 		if !slices.ContainsFunc(g.policy.Followed, both) {
 			return fmt.Errorf("renaming %q to %q is not permitted; to permit it for descendants of DATASET, add --allow follow=DATASET in authorized_keys",
 				clipName(r.Dataset), clipName(r.As))
+		}
+		if err := cmp.Or(g.checkRole(ctx, r.Dataset), g.checkRole(ctx, r.As)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -26,7 +26,7 @@ func TestPromotedCopyIsNotChanged(t *testing.T) {
 	h.Edit(func(all map[string]*zfs.Dataset) {
 		all["vault/plain"].Properties[zfs.RoleProperty] = zfs.Property{Value: role.String(), Source: "received"}
 	})
-	p, err := Parse([]string{"receive=vault", "rotate=vault/web", "remove=vault/web", "send=tank"}, nil, false)
+	p, err := Parse([]string{"receive=vault", "rotate=vault/web", "remove=vault/web", "follow=vault", "send=tank"}, nil, false)
 	require.NoError(t, err)
 	g := NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {})
 	encode := func(v any) string {
@@ -54,6 +54,9 @@ func TestPromotedCopyIsNotChanged(t *testing.T) {
 		{"destroy", `["vault/web@s"]`, false},
 		{"destroy", `["vault/web/a@s"]`, false},
 		{"destroy", `["vault/standby@s"]`, true},
+		{"rename-copies", encode([]zfs.RenamedCopy{{Dataset: "vault/web/a", As: "vault/web/b", GUID: 7, Base: 8}}), false},
+		{"rename-copies", encode([]zfs.RenamedCopy{{Dataset: "vault/plain", As: "vault/web/b", GUID: 7, Base: 8}}), false},
+		{"rename-copies", encode([]zfs.RenamedCopy{{Dataset: "vault/plain", As: "vault/other", GUID: 7, Base: 8}}), true},
 		{"discard-partial", `"vault/web/a"`, false},
 		{"discard-partial", `"vault/standby"`, true},
 		{"create-parents", `"vault/web/new/x"`, false},

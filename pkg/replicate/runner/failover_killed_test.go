@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,18 +26,26 @@ func TestSwitchKilled(t *testing.T) {
 			require.NoError(t, p.runJob(t, "home"))
 			p.Write("src/a", []byte("two"))
 			n, dead := 0, false
+			var counting sync.Mutex // operations of both sides are concurrent
+			// next counts an operation that changes something. It reports whether the process is dead, and
+			// whether it dies at this operation.
+			next := func(changes bool) (isDead, dies bool) {
+				counting.Lock()
+				defer counting.Unlock()
+				if dead || !changes {
+					return dead, false
+				}
+				n++
+				dead = n-1 == at
+				return false, dead
+			}
 			around := p.Around
 			p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-				switch {
-				case dead:
-					return killed
-				case op == zfs.OpList || op == zfs.OpGet || op == zfs.OpSync:
-					return around(ctx, op, names, do)
+				isDead, dies := next(op != zfs.OpList && op != zfs.OpGet && op != zfs.OpSync)
+				if dies && applied {
+					_ = around(ctx, op, names, do)
 				}
-				if n++; n-1 == at {
-					if dead = true; applied {
-						_ = around(ctx, op, names, do)
-					}
+				if isDead || dies {
 					return killed
 				}
 				return around(ctx, op, names, do)
@@ -81,12 +90,19 @@ func TestPromoteKilled(t *testing.T) {
 		require.NoError(t, p.runJob(t, "home"))
 		p.away = "src"
 		n, dead, around := 0, false, p.Around
-		p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-			if dead = dead || op != zfs.OpList && op != zfs.OpGet && n == at; dead {
-				return killed
-			}
-			if op != zfs.OpList && op != zfs.OpGet {
+		var counting sync.Mutex
+		kills := func(op string) bool {
+			counting.Lock()
+			defer counting.Unlock()
+			changes := op != zfs.OpList && op != zfs.OpGet
+			if dead = dead || changes && n == at; !dead && changes {
 				n++
+			}
+			return dead
+		}
+		p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			if kills(op) {
+				return killed
 			}
 			return around(ctx, op, names, do)
 		}

@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -97,14 +98,17 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		return nil, err
 	}
 	p := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
-	if p.Notify, err = previewNotify(j); err != nil {
-		p.Error, p.Hint = err.Error(), fault.HintOf(err)
+	var notifyErr error
+	if p.Notify, notifyErr = previewNotify(j); notifyErr != nil {
+		p.Error, p.Hint = notifyErr.Error(), fault.HintOf(notifyErr)
 	}
+	w.findDisks(ctx) // first: a command on a suspended pool would hang
 	v, err := w.survey(ctx)
 	if err == nil {
 		err = cmp.Or(r.standby(j), w.checkRoles(ctx, w.source.at.Name))
 	}
 	if err != nil {
+		err = errors.Join(err, notifyErr)
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
@@ -112,7 +116,6 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
-	w.findDisks(ctx)
 	w.planRenames(ctx, v)
 	p.Datasets = len(v.Source.Datasets)
 	due := v.DueSnapshots()

@@ -22,8 +22,8 @@ import (
 )
 
 // Prune applies the retention of a job without a transfer. With dryRun it only reports what it
-// would destroy. Otherwise it refuses a job whose runs or transfers are paused. With beyond, the limit of one run does not apply. Otherwise, if any side exceeds
-// the limit, Prune destroys nothing.
+// would destroy. Otherwise it refuses a job whose runs or transfers are paused. With beyond, the
+// limit of one run does not apply. Otherwise, if any side exceeds the limit, Prune destroys nothing.
 func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*replicate.Pruning, error) {
 	if err := r.standby(j); err != nil {
 		return nil, err
@@ -39,6 +39,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		return nil, err
 	}
 	defer unlock()
+	w.findDisks(ctx) // first: a command on a suspended pool would hang
 	survey, err := w.survey(ctx)
 	if err != nil {
 		return nil, err
@@ -48,7 +49,6 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	}
 	v := &replicate.RunState{Survey: survey, NoLimit: beyond}
 	var errs []error
-	w.findDisks(ctx)
 	for _, t := range w.targets {
 		if b := w.withoutDisk(t); b != nil {
 			w.Log(w.job.Name + ": " + w.disk(t).skipped())

@@ -101,7 +101,16 @@ func (f *failover) childProperties(c *takenOver, o zfs.Origin, above *takenOver)
 	if c.Type != zfs.Filesystem {
 		return
 	}
-	if value := o.Set["mountpoint"]; value != "" {
+	value := o.Set["mountpoint"]
+	if f.Mountpoint == "none" { // the user mounts the tree later
+		c.canmount = map[string]string{"canmount": "noauto"}
+		return
+	}
+	if err := checkRecorded(value); value != "" && err != nil && f.Mountpoint != "" {
+		f.note("%s: the recorded mountpoint is not used, the dataset inherits: %v", c.Name, err)
+		value = ""
+	}
+	if value != "" {
 		c.set["mountpoint"], c.at, c.recorded = value, value, true
 	} else if p := c.Properties["mountpoint"]; p.Local() {
 		c.at = p.Value
@@ -147,11 +156,12 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 	by := map[string]*takenOver{}
 	other := "choose another mountpoint: " + f.again("--mountpoint PATH") + "\nor mount it later: " + f.again("--mountpoint none")
 	for _, c := range all {
+		// Also of a dataset that is not mounted now: a later zfs mount would use it.
+		if err := checkRecorded(c.at); c.recorded && strings.HasPrefix(c.at, "/") && err != nil {
+			return fault.Refusef(other, "%s: %s: the recorded mountpoint is not used: %w", f.t.host.Label(), c.Name, err)
+		}
 		if !c.mounts() {
 			continue
-		}
-		if err := checkRecorded(c.at); c.recorded && err != nil {
-			return fault.Refusef(other, "%s: %s: the recorded mountpoint is not used: %w", f.t.host.Label(), c.Name, err)
 		}
 		if twice := by[c.at]; twice != nil {
 			return fault.Refusef(other, "%s: %s and %s have the mountpoint %s", f.t.host.Label(), twice.Name, c.Name, c.at)
