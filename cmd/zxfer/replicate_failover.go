@@ -49,7 +49,7 @@ use zxfer replicate switch instead.`,
 	}
 	o.defineFailover(cmd)
 	flagGroup(cmd, "Run", func(fs *pflag.FlagSet) {
-		fs.BoolVar(&o.SourceAlive, "source-alive", false, "promote although the source is writable; both are then")
+		fs.BoolVar(&o.SourceAlive, "source-alive", false, "promote a copy of a writable source, so that both are writable")
 	})
 	return cmd
 }

@@ -31,7 +31,7 @@ describes them. The ping changes no state of the check.`,
 	o.define(cmd, true, false)
 	flagGroup(cmd, "Messages", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&all, "all", false, allHelp)
-		fs.BoolVar(&due, "due", false, "send the mail that the last run is due, no test")
+		fs.BoolVar(&due, "due", false, "send the mail about the last run if due, not a test")
 	})
 	advanced(cmd, "due")
 	return cmd

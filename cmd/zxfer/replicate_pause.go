@@ -39,7 +39,7 @@ run in progress.`,
 		Example: `  zxfer replicate pause --for 8h --reason 'new switch' home
       pause one job for eight hours
   zxfer replicate pause --all --until 06:00 --transfers-only
-      keep the link free until six o'clock, and go on taking snapshots
+      keep the link free until six o'clock, and still take snapshots
   zxfer replicate pause home
       pause a job until zxfer replicate resume home`,
 		Args: requireJobs(&o.all),
