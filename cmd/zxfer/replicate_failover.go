@@ -94,6 +94,7 @@ source a copy. To switch back, name the reverse job.`,
 	o.defineFailover(cmd)
 	flagGroup(cmd, "Run", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&o.Abort, "abort", false, "end a switch before the copy is the source")
+		fs.BoolVar(&o.TargetLost, "target-lost", false, "with --abort: the lost copy never became the source")
 		fs.BoolVar(&o.Rotate, "rotate", false, "rename a former source with newer data, and send in full")
 		fs.BoolVar(&o.Rollback, "rollback", false, "destroy newer data of the former source (preview with -n)")
 	})
@@ -163,6 +164,9 @@ func (o *failoverOptions) promote(ctx context.Context, a *app, args []string) er
 }
 
 func (o *failoverOptions) swap(ctx context.Context, a *app, args []string) error {
+	if o.TargetLost && !o.Abort {
+		return fault.Usagef("add --abort", "--target-lost has an effect only with --abort")
+	}
 	return o.change(a, func(r *runner.Runner) (*runner.Failover, error) {
 		f, jobs, err := o.jobs(args[:1])
 		if err != nil {

@@ -164,13 +164,15 @@ func (f *File) mergeNotify() []error {
 			n.Host, n.PingFile = f.Host, strings.ReplaceAll(n.PingFile, jobVariable, j.Name)
 			j.Notify = &n
 			key := string(n.Ping) + "\n" + n.PingFile
-			users[key] = append(users[key], j.Name)
+			if !j.Standby { // it never runs
+				users[key] = append(users[key], j.Name)
+			}
 		}
 	}
 	var errs []error
 	for i := range f.Jobs {
 		n := f.Jobs[i].Notify
-		if !n.HasPing() {
+		if !n.HasPing() || f.Jobs[i].Standby {
 			continue
 		}
 		same := users[string(n.Ping)+"\n"+n.PingFile]

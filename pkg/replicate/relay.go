@@ -49,7 +49,7 @@ func (v *Survey) CheckTaking() error {
 
 // ToConfirm returns the snapshots of a relay that no target has. Confirm needs their holds.
 func (v *Survey) ToConfirm() (names []string) {
-	if v.Job.upstreamTag() == "" {
+	if v.Job.upstreamTag() == "" || v.becameSource() {
 		return nil
 	}
 	for _, d := range v.Source.Datasets {
@@ -61,6 +61,17 @@ func (v *Survey) ToConfirm() (names []string) {
 		}
 	}
 	return names
+}
+
+// becameSource reports whether a fail over made the source of a relay the source of all copies. No
+// upstream job confirms its snapshots then.
+func (v *Survey) becameSource() bool {
+	root := v.Source.Find(v.Root)
+	if root == nil {
+		return false
+	}
+	role, err := zfs.RoleIn(root.Properties)
+	return err == nil && role.Kind == zfs.RoleSource
 }
 
 // sent returns the createtxg of the most recent snapshot of a dataset that any target has, or 0.
@@ -80,7 +91,7 @@ func (v *Survey) sent(d *zfs.Dataset) (at uint64) {
 // was ever confirmed, it returns an error of class fault.Refused.
 func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
 	tag := v.Job.upstreamTag()
-	if tag == "" {
+	if tag == "" || v.becameSource() {
 		return nil, nil
 	}
 	l, receiving, missing := *v.Source, false, []string{}

@@ -23,7 +23,14 @@ const (
 )
 
 // ReverseName returns the name of the reverse of a job.
-func ReverseName(job string) string { return job + reverseSuffix }
+//
+// The reverse of a reverse job has the name of the first job.
+func ReverseName(job string) string {
+	if first, ok := strings.CutSuffix(job, reverseSuffix); ok && first != "" {
+		return first
+	}
+	return job + reverseSuffix
+}
 
 // Reverse returns the job that replicates from a copy back to the former source. Each side keeps its
 // own retention, and the snapshots keep their names, so that neither side loses history. The result
@@ -201,7 +208,13 @@ func (e *RoleEdit) check(name string, before *File, text []byte) error {
 	if e.Add != nil {
 		want = append(want, *e.Add)
 	}
-	if !slices.EqualFunc(want, after.Jobs, func(a, b Job) bool { return a.Text() == b.Text() }) {
+	same := func(a, b Job) bool {
+		if e.Add != nil && a.Name == e.Add.Name { // the file's table notify applies to it
+			a.Notify, b.Notify = nil, nil
+		}
+		return a.Text() == b.Text()
+	}
+	if !slices.EqualFunc(want, after.Jobs, same) {
 		return fault.Refusef("", "%s cannot be changed without changing other jobs", name)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -207,12 +208,33 @@ func (s *roleSwitch) planRestore(readonly func(*zfs.Dataset) (value string, chan
 			s.add(src, zfs.CommandLine([]string{"zfs", "mount", d.Name}), func(ctx context.Context) error { return hosts.Run(ctx, src, hosts.OpMount, d.Name) })
 		}
 	}
-	s.set(src, s.root, nil, zfs.RoleProperty)
+	if r := s.roleBefore(); r.Kind != "" {
+		s.set(src, s.root, map[string]string{zfs.RoleProperty: r.String()})
+	} else {
+		s.set(src, s.root, nil, zfs.RoleProperty)
+	}
 	for _, d := range s.reads.Datasets {
 		if d.Properties[zfs.OriginProperty].Local() || d.Name == s.root {
 			s.forget(src, d.Name)
 		}
 	}
+}
+
+// roleBefore returns the role that the source had before the switch: the zero Role, or that of a copy
+// which an earlier fail over made the source.
+func (s *roleSwitch) roleBefore() zfs.Role {
+	id := cmp.Or(s.before, s.source.Role.Before)
+	if id == "" {
+		return zfs.Role{}
+	}
+	r := s.newRole(zfs.RoleSource, "")
+	r.ID = id
+	if s.file != nil { // the job of the earlier fail over is the reverse one
+		if j := s.file.Jobs.FindReverse(s.copyEndpoint(), s.jobRun.source.at); j != nil && len(j.Targets) > 0 {
+			r.Job, r.Target = j.Name, j.Targets[0].Name
+		}
+	}
+	return r
 }
 
 // addFileStep plans the change of the job file, if there is one.

@@ -13,11 +13,11 @@ import (
 )
 
 // scrubDisks scrubs the pools whose scrub is due, and waits for the end. An interrupted scrub continues
-// after the next import.
+// after the next import. A switch waits for no scrub.
 func (w *jobRun) scrubDisks(ctx context.Context) {
 	for i, t := range w.targets {
 		d := w.disk(t)
-		if d == nil || !d.state.State.Usable() || d.err != nil || ctx.Err() != nil {
+		if w.only != "" || d == nil || !d.state.State.Usable() || d.err != nil || ctx.Err() != nil {
 			continue
 		}
 		if err := d.scrub(ctx); err != nil {

@@ -29,6 +29,7 @@ type FailoverOptions struct {
 	// SourceAlive promotes although the source can be reached. Then both sides are writable.
 	SourceAlive bool
 	Abort       bool // ends a switch before the copy becomes the source
+	TargetLost  bool // aborts without the target, which cannot be reached
 	Rollback    bool // destroys what the former source has more than the copy
 	Rotate      bool // renames the former source if it has more than the copy
 	// SourceUnknown reports that the job comes from a record on the copy (JobOfCopy).
@@ -111,17 +112,35 @@ func (w *jobRun) newFailover(ctx context.Context, o FailoverOptions, sourceUnkno
 		return f, fault.Refusef("import its pool, then restore from it: zxfer restore "+f.result.Copy+" NEW_DATASET",
 			"target %s is on a disk that comes and goes: its copy cannot become the source", f.t.name)
 	}
-	return f, f.observe(ctx)
+	return f, cmp.Or(f.observe(ctx), f.checkHandover())
+}
+
+// checkHandover refuses a source that another job or target is replacing. Ending that switch could
+// leave two writable sides, because its copy may be the source already.
+func (f *failover) checkHandover() error {
+	r := f.source.Role
+	if r.Kind != zfs.RoleHandover || f.source.at == f.root && r.Job == f.job.Name && r.Target == f.t.name {
+		return nil
+	}
+	return fault.Refusef("complete or end that switch: "+f.command("switch "+r.Job+" "+r.Target), "a switch replaces %s, started %s", f.result.Source, r.Describe())
 }
 
 // observe reads the roles of both sides.
 func (f *failover) observe(ctx context.Context) error {
 	done := f.activity("reading the roles of source and copy")
 	defer done()
-	if f.target = f.t.observe(ctx, f.copyRoot); f.target.err != nil {
+	f.target = f.t.observe(ctx, f.copyRoot)
+	if f.target.err != nil && !f.TargetLost {
+		if f.source = f.jobRun.source.observe(ctx, f.root); f.source.Role.Kind == zfs.RoleHandover {
+			return fault.Failf("when it returns, complete the switch: "+f.command("switch "+f.job.Name+" "+f.t.name)+
+				"\nif it is lost and its copy never became the source: "+f.command("switch --abort --target-lost "+f.job.Name+" "+f.t.name), "%w", f.target.err)
+		}
 		return f.target.err
 	}
-	if !f.target.Exists {
+	if f.TargetLost && f.target.err == nil {
+		return fault.Refusef("omit --target-lost", "%s can be reached", f.result.Copy)
+	}
+	if !f.TargetLost && !f.target.Exists {
 		return fault.Refusef(f.command("run "+f.job.Name), "%s: no copy of job %q", f.result.Copy, f.job.Name)
 	}
 	if !f.sourceUnknown {

@@ -277,6 +277,7 @@ func TestPromoteWithFileOfSource(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	own, err := os.Hostname()
 	require.NoError(t, err)
+	p.dir = t.TempDir() // this host did not run the job
 	for _, name := range []string{own, "root@localhost", "127.0.0.1"} {
 		require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, `to = "`, `to = "`+name+":", 1)), 0o600))
 		f, err := p.doPromote(t, FailoverOptions{DryRun: true})

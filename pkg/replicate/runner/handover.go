@@ -92,6 +92,7 @@ func (s *roleSwitch) runJob(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	again.only = s.t.name
 	run, err := again.complete(ctx)
 	if run != nil {
 		for _, t := range run.Targets {

@@ -110,6 +110,8 @@ func (r *Runner) skip(j *replicate.Job, store *statedir.Store, p *decide.Pause) 
 func (w *jobRun) heldBatch(t *side) *batch {
 	why := ""
 	switch {
+	case w.only != "" && t.name != w.only:
+		why = "only target " + w.only + " is sent to, for a switch"
 	case w.pause != nil:
 		why = w.pause.Text(stampLocal)
 	case !w.IgnorePause && t.transfer.ClosedAt(w.Now()):

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"os"
@@ -27,13 +28,16 @@ func (r *Runner) Promote(ctx context.Context, j *replicate.Job, o FailoverOption
 
 // failover locks a job, prepares a change of roles and calls do.
 func (r *Runner) failover(ctx context.Context, j *replicate.Job, o FailoverOptions, schema string, do func(context.Context, *failover) error) (*Failover, error) {
-	here, sourceUnknown := onThisHost(ctx, j)
+	here, sourceUnknown := onThisHost(ctx, j, o.Target)
 	sourceUnknown = sourceUnknown || o.SourceUnknown
 	w, unlock, err := r.lockRun(ctx, here, false, "wait until it ends, then run the same command again")
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	if sourceUnknown && !o.SourceUnknown && w.state.LastRun != nil && w.state.LastRun.Source == j.Source {
+		sourceUnknown = false // this host ran the job: the source is here, too
+	}
 	f, err := w.newFailover(ctx, o, sourceUnknown, schema)
 	if err == nil {
 		err = do(ctx, f)
@@ -48,7 +52,8 @@ func (r *Runner) failover(ctx context.Context, j *replicate.Job, o FailoverOptio
 
 // onThisHost returns the job as this host sees it. On the host of a copy, the job file of the
 // source's host names this host in the target, and its source is not here.
-func onThisHost(ctx context.Context, j *replicate.Job) (_ *replicate.Job, sourceUnknown bool) {
+// It looks only at the named target, "" = the only one.
+func onThisHost(ctx context.Context, j *replicate.Job, target string) (_ *replicate.Job, sourceUnknown bool) {
 	from, err := endpoint.Parse(j.Source)
 	if err != nil || !from.Local() {
 		return j, false
@@ -57,6 +62,9 @@ func onThisHost(ctx context.Context, j *replicate.Job) (_ *replicate.Job, source
 	here.Targets = append([]replicate.Target{}, j.Targets...)
 	for i := range here.Targets {
 		t := &here.Targets[i]
+		if target != "" && t.Name != target {
+			continue
+		}
 		if at, err := endpoint.Parse(t.To); err == nil && !at.Local() && isThisHost(ctx, at.HostName()) {
 			at.Host = ""
 			t.To, sourceUnknown = at.String(), true
@@ -105,7 +113,7 @@ func (f *failover) promote(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := f.requireOwner(ctx, f.t, f.copyRoot); err != nil {
+	if err := cmp.Or(f.checkOtherCopies(ctx), f.requireOwner(ctx, f.t, f.copyRoot)); err != nil {
 		return err
 	}
 	if err := f.listCopy(ctx); err != nil {
@@ -126,6 +134,25 @@ func (f *failover) promote(ctx context.Context) error {
 		return nil
 	}
 	return f.carryOut(ctx)
+}
+
+// checkOtherCopies refuses to promote a copy if another one is the source already.
+func (f *failover) checkOtherCopies(ctx context.Context) error {
+	for _, t := range f.targets {
+		if t == f.t || t.target.Disk != nil {
+			continue
+		}
+		at := t.target.CopyOf(f.root, f.root)
+		o := t.observe(ctx, at)
+		switch {
+		case o.err != nil:
+			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.name, o.err)
+		case o.Role.Kind == zfs.RoleSource:
+			return fault.Refusef("if that copy is not used, clear its role on "+t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "inherit", zfs.RoleProperty, o.at}),
+				"target %s: its copy %s became the source %s", t.name, at, o.Role.Describe())
+		}
+	}
+	return nil
 }
 
 func (f *failover) planPromote(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,6 +108,12 @@ func (w *jobRun) refuseRole(err error, copied, source string, target, from obser
 			why = fmt.Errorf("%w: %s is recorded as %s %s", why, side.name, side.Role.Kind, side.Role.Describe())
 		}
 	}
+	job, reverse := w.job.Name, replicate.ReverseName(w.job.Name)
+	if r := from.Role; r.Kind == zfs.RoleHandover {
+		job = r.Job + " " + r.Target
+	} else if r := target.Role; len(w.targets) > 1 && r.Job == w.job.Name {
+		job += " " + r.Target
+	}
 	lines := strings.Split(fault.HintOf(err), "\n")
 	for i, line := range lines {
 		text, command, found := strings.Cut(line, "zxfer replicate ")
@@ -116,7 +123,8 @@ func (w *jobRun) refuseRole(err error, copied, source string, target, from obser
 		}
 		words := strings.Fields(command)
 		for k, word := range words {
-			words[k] = strings.Replace(word, "JOB", w.job.Name, 1)
+			words[k] = map[string]string{"JOB": job, "JOB" + replicate.ReverseName(""): reverse}[word]
+			words[k] = cmp.Or(words[k], word)
 		}
 		lines[i] = text + w.command(strings.Join(words, " "))
 	}

@@ -68,6 +68,8 @@ type jobRun struct {
 	freezeErr error
 	// pause is the pause that permits no transfers, or nil.
 	pause *decide.Pause
+	// only is the target of a switch: the others are held. "" = all are sent to.
+	only string
 	// disks are the disks of targets, by target name.
 	disks map[string]*diskRun
 	// shared guards state, run, held and bookmarks while several targets are served.

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -172,6 +173,22 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 	return out, nil
 }
 
+// replaced reports whether the reverse job of a standby job has succeeded since. The holds of the
+// standby job are stale then: those of the reverse job keep the common snapshots.
+func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Target) bool {
+	from, err := endpoint.Parse(j.Source)
+	to, terr := endpoint.Parse(t.To)
+	if !j.Standby || err != nil || terr != nil {
+		return false
+	}
+	reverse := f.FindReverse(endpoint.Endpoint{Host: to.Host, Name: t.CopyOf(from.Name, from.Name)}, from)
+	if reverse == nil || reverse.Standby {
+		return false
+	}
+	st, err := statedir.Peek(r.StateDir, reverse.Name).State()
+	return err == nil && st.LastRun != nil && (st.LastRun.Outcome == outcome.Done || st.LastRun.Outcome == outcome.UpToDate)
+}
+
 // neededHolds returns the holds that the file's jobs need, by tag. If the set of a tag is not nil, its
 // other holds are leftovers of a crash.
 func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, error) {
@@ -183,6 +200,10 @@ func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, err
 			return nil, err
 		}
 		for k := range j.Targets {
+			if r.replaced(f, j, &j.Targets[k]) {
+				out[replicate.Tag(j.Name, j.Targets[k].Name)] = map[string]bool{}
+				continue
+			}
 			if st.LastRun == nil {
 				out[replicate.Tag(j.Name, j.Targets[k].Name)] = nil // without records no hold is known to be stale
 				continue

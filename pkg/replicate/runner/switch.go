@@ -87,6 +87,9 @@ func (s *roleSwitch) list(ctx context.Context) (err error) {
 	}
 	s.reads = *s.v.Source
 	s.reads.Datasets = s.v.DatasetsFor(s.t.name)
+	if s.TargetLost {
+		return nil
+	}
 	if err = s.listCopy(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,198 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
+)
+
+const farTarget = "[[job.target]]\nname = \"far\"\nto = \"far/a\"\n"
+
+// newTwoTargets returns a pair whose job file is text and whose jobs ran once. It also has the pool far.
+func newTwoTargets(t *testing.T, text string, jobs ...string) *rolePair {
+	t.Helper()
+	p := newRolePair(t)
+	p.Create("far", nil)
+	require.NoError(t, os.WriteFile(p.file, []byte(text), 0o600))
+	for _, j := range jobs {
+		require.NoError(t, p.runJob(t, j))
+	}
+	return p
+}
+
+// killAfterRole starts a switch of home to near, and stops it when the copy is the source and writable.
+func (p *rolePair) killAfterRole(t *testing.T) {
+	t.Helper()
+	killed, around := errors.New("killed"), p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		if p.Get("dst/copy/a", zfs.RoleProperty) != "" && p.Get("dst/copy/a", "readonly") == "off" {
+			return killed
+		}
+		return around(ctx, op, names, do)
+	}
+	_, err := p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	require.Error(t, err)
+	p.Around = around
+	require.Equal(t, zfs.RoleHandover, p.role(t, "src/a").Kind)
+	require.Equal(t, zfs.RoleSource, p.role(t, "dst/copy/a").Kind)
+}
+
+// TestHandoverOfAnother expects that an unfinished switch is neither aborted nor completed by a
+// command for another target or job: its copy may be the source already.
+func TestHandoverOfAnother(t *testing.T) {
+	t.Parallel()
+	other := strings.NewReplacer(`"home"`, `"other"`, "dst/copy/a", "far/a").Replace(pairText)
+	for name, c := range map[string]struct {
+		text string
+		jobs []string
+		job  string
+		o    FailoverOptions
+	}{
+		"abort, another target":  {pairText + farTarget, []string{"home"}, "home", FailoverOptions{Target: "far", Abort: true}},
+		"switch, another target": {pairText + farTarget, []string{"home"}, "home", FailoverOptions{Target: "far", Mountpoint: "none"}},
+		"abort, another job":     {pairText + other, []string{"home", "other"}, "other", FailoverOptions{Abort: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newTwoTargets(t, c.text, c.jobs...)
+			p.killAfterRole(t)
+			state := p.state()
+			_, err := p.doSwitch(t, c.job, c.o)
+			require.Equal(t, fault.Refused, fault.ClassOf(err), err)
+			require.Contains(t, fault.HintOf(err), "zxfer replicate switch home near")
+			require.Equal(t, state, p.state())
+			err = p.runJob(t, c.job)
+			require.Equal(t, fault.Refused, fault.ClassOf(err), err)
+			require.Contains(t, fault.HintOf(err), "zxfer replicate switch home near")
+			_, err = p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+			require.NoError(t, err)
+			require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+		})
+	}
+}
+
+// TestPromoteSecondCopy expects that only one copy of a job becomes the source.
+func TestPromoteSecondCopy(t *testing.T) {
+	t.Parallel()
+	p := newTwoTargets(t, pairText+farTarget, "home")
+	_, err := p.doPromote(t, FailoverOptions{Target: "near", SourceAlive: true})
+	require.NoError(t, err)
+	state := p.state()
+	_, err = p.doPromote(t, FailoverOptions{Target: "far", SourceAlive: true, Mountpoint: "none"})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
+	require.ErrorContains(t, err, "its copy dst/copy/a became the source")
+	require.Equal(t, state, p.state())
+}
+
+// TestPromoteOnHostOfSource expects that the source counts as reachable on the host that runs the
+// job, also if the target names this host.
+func TestPromoteOnHostOfSource(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, "dst/copy/a", "localhost:dst/copy/a", 1)), 0o600))
+	_, err := p.doPromote(t, FailoverOptions{Mountpoint: "none"})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
+	require.ErrorContains(t, err, "two sides would be writable")
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+}
+
+// TestBusySwitchBackKeepsRole expects that a switch back which changes nothing leaves the role of the
+// present source.
+func TestBusySwitchBackKeepsRole(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	was, around := p.role(t, "dst/copy/a"), p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		if op == zfs.OpUnmount {
+			return errors.New("busy")
+		}
+		return around(ctx, op, names, do)
+	}
+	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	require.ErrorContains(t, err, "the source is writable again")
+	p.Around = around
+	now := p.role(t, "dst/copy/a")
+	require.Equal(t, []string{string(zfs.RoleSource), was.ID, was.Job, was.Target}, []string{string(now.Kind), now.ID, now.Job, now.Target})
+	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	require.NoError(t, err)
+	err = p.runJob(t, "home-reverse")
+	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home")
+	require.NotContains(t, fault.HintOf(err), "reverse-reverse")
+	require.NoError(t, p.runJob(t, "home"))
+}
+
+// TestAbortWithoutTarget loses the target in the middle of a switch.
+func TestAbortWithoutTarget(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{Abort: true, TargetLost: true})
+	require.ErrorContains(t, err, "can be reached")
+	around := p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		if p.Get("src/a", zfs.RoleProperty) != "" && p.Get("src/a", "readonly") == "on" && len(names) > 0 && strings.HasPrefix(names[0], "dst") {
+			return errors.New("host is down")
+		}
+		return around(ctx, op, names, do)
+	}
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.ErrorContains(t, err, "host is down")
+	require.Empty(t, p.writable())
+	_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+	require.Contains(t, fault.HintOf(err), "zxfer replicate switch --abort --target-lost home near")
+	require.Empty(t, p.writable())
+	_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true, TargetLost: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+	require.Empty(t, p.role(t, "src/a").Kind)
+	require.Equal(t, "yes", p.Get("src/a", "mounted"))
+}
+
+// TestSwitchWithNotify switches jobs that report their runs.
+func TestSwitchWithNotify(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"[notify]\nmail = [\"root\"]\n", "[notify]\nping = \"https://hc.example/abc/{job}\"\n", "[notify]\nping = \"https://hc.example/abc\"\n"} {
+		p := newRolePair(t)
+		require.NoError(t, p.runJob(t, "home"))
+		require.NoError(t, os.WriteFile(p.file, []byte(table+pairText), 0o600))
+		f, err := p.doSwitch(t, "home", FailoverOptions{DryRun: true})
+		require.NoError(t, err, table)
+		require.Equal(t, "home-reverse", f.ReverseName)
+	}
+}
+
+// TestHoldsOfStandbyJob expects that the holds of a standby job are stale after its reverse job ran.
+func TestHoldsOfStandbyJob(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	stale := func() (n int) {
+		held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
+		require.NoError(t, err)
+		for _, h := range held {
+			if h.Tag == replicate.Tag("home", "near") && h.Stale {
+				n++
+			}
+		}
+		return n
+	}
+	require.Zero(t, stale())
+	p.Write("dst/copy/a", []byte("new"))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.Equal(t, 4, stale())
+}
