@@ -160,7 +160,7 @@ func (f *failover) permit(event decide.RoleEvent) error {
 	if f.source.err != nil {
 		err = fault.Refusef(fault.HintOf(err), "%w: %w", err, f.source.err)
 	}
-	return f.refuseRole(err, f.result.Copy, f.result.Source, f.target, f.source)
+	return f.refuseRole(err, f.t.name, f.result.Copy, f.result.Source, f.target, f.source)
 }
 
 // requireOwner refuses a host on which this user must not change properties. A restricted key

@@ -90,6 +90,10 @@ func TestPromoteSecondCopy(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
 	require.ErrorContains(t, err, "its copy dst/copy/a became the source")
 	require.Equal(t, state, p.state())
+	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "far", Mountpoint: "none"})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
+	require.ErrorContains(t, err, "its copy dst/copy/a became the source")
+	require.Equal(t, state, p.state())
 }
 
 // TestPromoteOnHostOfSource expects that the source counts as reachable on the host that runs the
@@ -195,4 +199,20 @@ func TestHoldsOfStandbyJob(t *testing.T) {
 	p.Write("dst/copy/a", []byte("new"))
 	require.NoError(t, p.runJob(t, "home-reverse"))
 	require.Equal(t, 4, stale())
+}
+
+// TestRoleHintNamesTarget expects that the hints of a job with several targets name one.
+func TestRoleHintNamesTarget(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	p.Create("far", nil)
+	require.NoError(t, os.WriteFile(p.file, []byte(pairText+farTarget), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doPromote(t, FailoverOptions{Target: "far"})
+	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home far")
+	f, err := p.doPromote(t, FailoverOptions{Target: "near", SourceAlive: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"when the former source returns, make it a copy: zxfer replicate switch home near"}, f.Next)
+	err = p.runJob(t, "home")
+	require.Equal(t, "to make the former source a copy: zxfer replicate switch home near", fault.HintOf(err))
 }

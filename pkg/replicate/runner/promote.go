@@ -136,10 +136,10 @@ func (f *failover) promote(ctx context.Context) error {
 	return f.carryOut(ctx)
 }
 
-// checkOtherCopies refuses to promote a copy if another one is the source already.
+// checkOtherCopies refuses to make a copy the source if another one is the source already.
 func (f *failover) checkOtherCopies(ctx context.Context) error {
 	for _, t := range f.targets {
-		if t == f.t || t.target.Disk != nil {
+		if t == f.t || t.target.Disk != nil || f.sourceUnknown && t.at.Local() { // a local target of another host
 			continue
 		}
 		at := t.target.CopyOf(f.root, f.root)
@@ -214,7 +214,14 @@ func (f *failover) nameReverse() {
 		return
 	}
 	f.result.ReverseName, f.result.ReverseText = j.Name, j.Text()
-	f.result.Next = append(f.result.Next, "when the former source returns, make it a copy: "+f.command("switch "+f.job.Name))
+	job, where := f.job.Name, ""
+	if len(f.targets) > 1 {
+		job += " " + f.t.name
+	}
+	if f.sourceUnknown {
+		where = ", on its host"
+	}
+	f.result.Next = append(f.result.Next, "when the former source returns, make it a copy"+where+": "+f.command("switch "+job))
 }
 
 // poolStatistics has a directory for each imported pool, also for unprivileged users.

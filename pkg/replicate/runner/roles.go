@@ -86,16 +86,17 @@ func (w *jobRun) checkRoles(ctx context.Context, root string) error {
 			continue
 		} else if i < len(w.targets) {
 			t := w.targets[i]
-			return w.refuseRole(err, t.host.Label()+":"+t.target.CopyOf(root, root), where, o, source)
+			return w.refuseRole(err, t.name, t.host.Label()+":"+t.target.CopyOf(root, root), where, o, source)
 		} else {
-			return w.refuseRole(err, where, where, o, source)
+			return w.refuseRole(err, "", where, where, o, source)
 		}
 	}
 	return nil
 }
 
-// refuseRole completes a refusal of decide.NextRoles with the datasets, the time and the job.
-func (w *jobRun) refuseRole(err error, copied, source string, target, from observedSide) error {
+// refuseRole completes a refusal of decide.NextRoles with the datasets, the time, the job and the name of
+// the target, "" = none.
+func (w *jobRun) refuseRole(err error, name, copied, source string, target, from observedSide) error {
 	why := err
 	for _, side := range []struct {
 		name string
@@ -111,8 +112,8 @@ func (w *jobRun) refuseRole(err error, copied, source string, target, from obser
 	job, reverse := w.job.Name, replicate.ReverseName(w.job.Name)
 	if r := from.Role; r.Kind == zfs.RoleHandover {
 		job = r.Job + " " + r.Target
-	} else if r := target.Role; len(w.targets) > 1 && r.Job == w.job.Name {
-		job += " " + r.Target
+	} else if len(w.targets) > 1 && name != "" {
+		job += " " + name
 	}
 	lines := strings.Split(fault.HintOf(err), "\n")
 	for i, line := range lines {

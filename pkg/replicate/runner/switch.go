@@ -59,7 +59,7 @@ func (s *roleSwitch) run(ctx context.Context) error {
 	if s.sourceUnknown {
 		return fault.Refusef("run it on the source's host: "+s.command("switch "+s.job.Name), "job %q: this host does not know the address of the source", s.job.Name)
 	}
-	if err := cmp.Or(s.requireOwner(ctx, s.t, s.copyRoot), s.requireOwner(ctx, s.jobRun.source, s.root)); err != nil {
+	if err := cmp.Or(s.checkOtherCopies(ctx), s.requireOwner(ctx, s.t, s.copyRoot), s.requireOwner(ctx, s.jobRun.source, s.root)); err != nil {
 		return err
 	}
 	if err := s.planFile(); err != nil {
