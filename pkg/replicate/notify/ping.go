@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -154,7 +153,6 @@ func (p *Pinger) try(ctx context.Context, s Signal, body string) (again bool, er
 	if err != nil {
 		return true, err
 	}
-	_, _ = io.CopyN(io.Discard, answer.Body, 0)
 	_ = answer.Body.Close()
 	switch code := answer.StatusCode; {
 	case code >= 200 && code < 300:
