@@ -235,10 +235,10 @@ func (d *diskRun) importPool(ctx context.Context) error {
 // assemble waits until the pool has all its devices. zxfer does not import a degraded pool: a device
 // that appears later would need a resilver.
 func (d *diskRun) assemble(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, assembleTimeout)
+	waiting, cancel := context.WithTimeout(ctx, assembleTimeout)
 	defer cancel()
 	for {
-		found, err := d.find(ctx)
+		found, err := d.find(ctx) // not waiting: its end must not interrupt a search
 		if err != nil {
 			return err
 		}
@@ -250,7 +250,10 @@ func (d *diskRun) assemble(ctx context.Context) error {
 		if state == zfs.PoolOnline {
 			return nil
 		}
-		if !retry.Sleep(ctx, watchInterval) {
+		if !retry.Sleep(waiting, watchInterval) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			return fault.Refusef("attach all devices of the pool, or import it by hand: "+
 				zfs.CommandLine([]string{"zpool", "import", "-N", "-o", "cachefile=none", strconv.FormatUint(d.state.GUID, 10)}),
 				"%s is %s: zxfer imports only a complete pool", d.state, state)

@@ -1,16 +1,20 @@
 package runner
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/zfs"
 )
 
@@ -183,6 +187,32 @@ func TestDiskNotImported(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "attached", run.Targets[0].Disk)
 	require.Empty(t, r.datasets("offsite"))
+}
+
+// TestDiskIncomplete expects that a run refuses a pool whose devices do not all appear, also if each
+// search takes longer than the run waits for devices.
+func TestDiskIncomplete(t *testing.T) {
+	t.Parallel()
+	for _, search := range []time.Duration{0, assembleTimeout + time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newDisks(t, nil)
+			r.Attach(blueGUID, true)
+			r.Degrade(blueGUID, true)
+			r.Around = func(ctx context.Context, op string, _ []string, do func() error) error {
+				if op == zfs.OpPool && !retry.Sleep(ctx, search) {
+					return context.Cause(ctx)
+				}
+				return do()
+			}
+			_, err := r.try(t)
+			require.ErrorContains(t, err, "is DEGRADED: zxfer imports only a complete pool")
+			require.Equal(t, fault.Refused, fault.ClassOf(err))
+			r.Degrade(blueGUID, false)
+			run, err := r.try(t)
+			require.NoError(t, err)
+			require.Equal(t, "removable", run.Targets[0].Disk)
+		})
+	}
 }
 
 // TestDiskPreview expects that a preview imports nothing, and shows what a run would do.

@@ -15,6 +15,7 @@ type disk struct {
 	name     string
 	guid     uint64
 	attached bool
+	degraded bool   // a device is missing
 	health   string // of the imported pool, "" = not imported
 	owned    bool   // imported by ImportPool
 	// of the pool while it is not imported
@@ -51,6 +52,13 @@ func (h *Host) Attach(guid uint64, attached bool) {
 	}
 }
 
+// Degrade removes a device of a pool that is not imported, or adds it again.
+func (h *Host) Degrade(guid uint64, degraded bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.disks[guid].degraded = degraded
+}
+
 // Import imports the pool of a disk as an administrator does.
 func (h *Host) Import(guid uint64) error {
 	h.mu.Lock()
@@ -82,7 +90,11 @@ func (h *Host) FindPools(ctx context.Context, q zfs.PoolQuery) (zfs.FoundPools, 
 			case d.health != "" && (q.Pool == "" || q.Pool == d.name):
 				f.Imported = append(f.Imported, zfs.ImportedPool{Name: d.name, GUID: guid, Health: d.health, Owned: d.owned})
 			case d.health == "" && d.attached && len(q.Directories) > 0:
-				f.Attached = append(f.Attached, zfs.AttachedPool{Name: d.name, GUID: guid, State: zfs.PoolOnline})
+				state := zfs.PoolOnline
+				if d.degraded {
+					state = "DEGRADED"
+				}
+				f.Attached = append(f.Attached, zfs.AttachedPool{Name: d.name, GUID: guid, State: state})
 			}
 		}
 		return f, nil
