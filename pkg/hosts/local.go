@@ -39,7 +39,8 @@ type Local struct {
 	backend func() (cli.Backend, string)
 	started atomic.Bool // backend was called
 
-	std device.Streams // not set if the process speaks a protocol on them
+	std   device.Streams // not set if the process speaks a protocol on them
+	stack tcp.Stack
 
 	mu     sync.Mutex
 	offers map[string]*tcp.Listener // by session id
@@ -47,6 +48,9 @@ type Local struct {
 
 // SetStandard sets the standard input and output of the process, which device copies may use.
 func (l *Local) SetStandard(std device.Streams) { l.std = std }
+
+// SetStack replaces the TCP stack of the kernel.
+func (l *Local) SetStack(s tcp.Stack) { l.stack = s }
 
 // Name returns "local".
 func (l *Local) Name() string { return "local" }

@@ -28,7 +28,7 @@ func (l *Local) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
 	if len(l.offers) >= maxOffers {
 		return tcp.Ticket{}, fmt.Errorf("%d listeners already wait for transfers", len(l.offers))
 	}
-	ln, err := tcp.Listen(l.life, o, l.log)
+	ln, err := tcp.ListenOn(l.life, l.stack, o, l.log)
 	if err != nil {
 		return tcp.Ticket{}, err
 	}
@@ -76,7 +76,7 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
 	switch e := end.(type) {
 	case Dial:
-		return tcp.Dial(ctx, e.Ticket)
+		return tcp.DialOn(ctx, l.stack, e.Ticket)
 	case Accept:
 		ln, err := l.take(e.Session)
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 type Conn struct {
 	stream  int
 	mode    Mode
-	tcp     *net.TCPConn
+	tcp     Socket
 	rw      net.Conn     // tcp, or TLS over records over tcp
 	records *frameBuffer // nil except in mode tls
 
@@ -53,7 +53,7 @@ func (t *tally) add(h Header) {
 }
 
 // newConn returns a connection after its handshake.
-func newConn(stream int, mode Mode, tcp *net.TCPConn, rw net.Conn, send, receive *tagger) *Conn {
+func newConn(stream int, mode Mode, tcp Socket, rw net.Conn, send, receive *tagger) *Conn {
 	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive}
 	if t, ok := rw.(*tls.Conn); ok {
 		c.records = t.NetConn().(*frameBuffer)

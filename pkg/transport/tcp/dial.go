@@ -26,8 +26,11 @@ const redialPause = 200 * time.Millisecond
 
 // Dial opens all connections of a ticket. If ctx ends, the error is its cause. Otherwise it
 // matches ErrDial, names both addresses and the failure, and has a hint (see fault.HintOf).
-func Dial(ctx context.Context, t Ticket) (*Link, error) {
-	d := &dialer{ticket: t, timeout: t.Deadline}
+func Dial(ctx context.Context, t Ticket) (*Link, error) { return DialOn(ctx, Kernel{}, t) }
+
+// DialOn is Dial with another stack.
+func DialOn(ctx context.Context, s Stack, t Ticket) (*Link, error) {
+	d := &dialer{stack: s, ticket: t, timeout: t.Deadline}
 	if d.timeout <= 0 {
 		d.timeout = defaultDeadline
 	}
@@ -62,6 +65,7 @@ func Dial(ctx context.Context, t Ticket) (*Link, error) {
 }
 
 type dialer struct {
+	stack   Stack
 	ticket  Ticket
 	session session
 	config  *tls.Config
@@ -71,8 +75,6 @@ type dialer struct {
 // open makes one connection. If it was accepted and dropped, open retries: the listener may be
 // flooded.
 func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
-	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: socketControl(d.ticket.Socket)}
-	nd.SetMultipathTCP(false)
 	var previous error // error of the previous attempt
 	fail := func(err error, local string) error {
 		if ctx.Err() != nil && previous != nil {
@@ -81,17 +83,16 @@ func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
 		return d.dialError(err, local)
 	}
 	for {
-		c, err := nd.DialContext(ctx, "tcp", d.ticket.Address)
+		c, err := d.stack.Dial(ctx, d.ticket.Address, d.ticket.Socket)
 		if err != nil {
 			return nil, fail(err, localAddressFor(d.ticket.Address))
 		}
-		tcp := c.(*net.TCPConn)
-		conn, err := d.authenticate(ctx, tcp, stream)
+		conn, err := d.authenticate(ctx, c, stream)
 		if err == nil {
 			return conn, nil
 		}
-		local := tcp.LocalAddr().String()
-		_ = tcp.Close() // the handshake's error counts
+		local := c.LocalAddr().String()
+		_ = c.Close() // the handshake's error counts
 		dropped := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 		if !dropped {
 			return nil, fail(err, local)
@@ -106,7 +107,7 @@ func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
 }
 
 // authenticate runs the handshakes of a new connection.
-func (d *dialer) authenticate(ctx context.Context, tcp *net.TCPConn, stream int) (*Conn, error) {
+func (d *dialer) authenticate(ctx context.Context, tcp Socket, stream int) (*Conn, error) {
 	// A relay accepts immediately, and only then logs in to its remote host.
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(pastDeadline()) })
 	var rw net.Conn = tcp

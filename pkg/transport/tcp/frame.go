@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"unsafe"
@@ -203,7 +202,7 @@ const (
 // frameBuffer sits between crypto/tls and its connection. crypto/tls reads and writes each
 // record of 16 KiB separately. frameBuffer combines many of them in one system call.
 type frameBuffer struct {
-	*net.TCPConn
+	Socket
 	in        *bufio.Reader
 	outgrown  bool // a read has filled the initial buffer
 	readWait  *WaitTimer
@@ -214,8 +213,8 @@ type frameBuffer struct {
 	out  []byte
 }
 
-func newFrameBuffer(c *net.TCPConn) *frameBuffer {
-	k := &frameBuffer{TCPConn: c, readWait: new(WaitTimer), writeWait: new(WaitTimer)}
+func newFrameBuffer(c Socket) *frameBuffer {
+	k := &frameBuffer{Socket: c, readWait: new(WaitTimer), writeWait: new(WaitTimer)}
 	k.in = bufio.NewReaderSize(meteredReader{k}, initialReadSize)
 	return k
 }
@@ -226,7 +225,7 @@ type meteredReader struct{ k *frameBuffer }
 func (r meteredReader) Read(p []byte) (int, error) {
 	r.k.readWait.Start()
 	defer r.k.readWait.Stop()
-	n, err := r.k.TCPConn.Read(p)
+	n, err := r.k.Socket.Read(p)
 	r.k.outgrown = r.k.outgrown || n >= initialReadSize
 	return n, err
 }
@@ -272,7 +271,7 @@ func (k *frameBuffer) push() error {
 		return nil
 	}
 	k.writeWait.Start()
-	_, err := k.TCPConn.Write(k.out)
+	_, err := k.Socket.Write(k.out)
 	k.writeWait.Stop()
 	k.out = k.out[:0]
 	return err

@@ -9,13 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -45,7 +42,7 @@ const (
 
 // Listener waits for the connections of one Link and drops all others.
 type Listener struct {
-	tcp             *net.TCPListener
+	tcp             Acceptor
 	ticket          Ticket
 	session         session
 	config          *tls.Config
@@ -76,12 +73,17 @@ type Listener struct {
 // If this host lacks the address, or no port of the range is free, the error is a *fault.Error
 // with a hint.
 func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, error) {
-	return listenFor(ctx, o, log, false, handshakeTimeout)
+	return ListenOn(ctx, Kernel{}, o, log)
+}
+
+// ListenOn is Listen with another stack.
+func ListenOn(ctx context.Context, s Stack, o Offer, log func(msg string)) (*Listener, error) {
+	return listenFor(ctx, s, o, log, false, handshakeTimeout)
 }
 
 // listenFor opens a listener that drops connections whose handshake takes longer than
 // handshake.
-func listenFor(ctx context.Context, o Offer, log func(msg string), unauthenticated bool, handshake time.Duration) (*Listener, error) {
+func listenFor(ctx context.Context, s Stack, o Offer, log func(msg string), unauthenticated bool, handshake time.Duration) (*Listener, error) {
 	o.Streams = max(o.Streams, 1)
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
@@ -101,7 +103,7 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), unauthenticat
 		return nil, err
 	}
 	var err error
-	if l.tcp, err = o.bind(ctx); err != nil {
+	if l.tcp, err = s.Listen(ctx, o); err != nil {
 		return nil, err
 	}
 	l.ticket.Address = l.tcp.Addr().String()
@@ -206,7 +208,7 @@ func (l *Listener) finish(err error) {
 // client delays nobody.
 func (l *Listener) serve() {
 	for {
-		c, err := l.tcp.AcceptTCP()
+		c, err := l.tcp.Accept()
 		if err != nil {
 			select {
 			case <-l.complete:
@@ -220,7 +222,7 @@ func (l *Listener) serve() {
 }
 
 // admit starts a handshake, unless only another address may connect.
-func (l *Listener) admit(c *net.TCPConn) {
+func (l *Listener) admit(c Socket) {
 	if from, ok := c.RemoteAddr().(*net.TCPAddr); l.peer.IsValid() && (!ok || from.AddrPort().Addr().Unmap().WithZone("") != l.peer) {
 		l.drop(c, fmt.Sprintf("only %s may connect", l.peer))
 		return
@@ -236,7 +238,7 @@ func (l *Listener) admit(c *net.TCPConn) {
 }
 
 // handle runs one handshake and stores the connection.
-func (l *Listener) handle(c *net.TCPConn) {
+func (l *Listener) handle(c Socket) {
 	conn, err := l.authenticate(c)
 	l.mu.Lock()
 	l.unnamed.remove(c)
@@ -260,7 +262,7 @@ func (l *Listener) handle(c *net.TCPConn) {
 	}
 }
 
-func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
+func (l *Listener) authenticate(c Socket) (*Conn, error) {
 	if err := c.SetDeadline(time.Now().Add(l.handshakeLimit)); err != nil {
 		return nil, err
 	}
@@ -287,7 +289,7 @@ func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 }
 
 // sessionNamed moves a connection to the pending ones that have named the session.
-func (l *Listener) sessionNamed(c *net.TCPConn) {
+func (l *Listener) sessionNamed(c Socket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.unnamed.remove(c) { // false if it was just dropped
@@ -297,7 +299,7 @@ func (l *Listener) sessionNamed(c *net.TCPConn) {
 }
 
 // drop closes an unauthenticated connection and logs the reason.
-func (l *Listener) drop(c *net.TCPConn, why string) {
+func (l *Listener) drop(c Socket, why string) {
 	_ = c.Close()
 	l.mu.Lock()
 	l.dropped++
@@ -312,10 +314,10 @@ func (l *Listener) drop(c *net.TCPConn, why string) {
 }
 
 // pending holds connections whose handshakes run, oldest first.
-type pending []*net.TCPConn
+type pending []Socket
 
 // add adds a connection. If there are maxPending already, it drops the oldest.
-func (p *pending) add(c *net.TCPConn) {
+func (p *pending) add(c Socket) {
 	if len(*p) >= maxPending {
 		_ = (*p)[0].Close() // its handshake then fails and is logged
 		*p = (*p)[1:]
@@ -324,7 +326,7 @@ func (p *pending) add(c *net.TCPConn) {
 }
 
 // remove removes a connection and reports whether it was pending.
-func (p *pending) remove(c *net.TCPConn) bool {
+func (p *pending) remove(c Socket) bool {
 	i := slices.Index(*p, c)
 	if i >= 0 {
 		*p = slices.Delete(*p, i, i+1)
@@ -341,7 +343,7 @@ type Unauthenticated struct{ l *Listener }
 // of the offer, and otherwise works like Listen.
 func ListenUnauthenticated(ctx context.Context, o Offer, log func(msg string)) (*Unauthenticated, error) {
 	o.Mode, o.Streams = Plain, 1
-	l, err := listenFor(ctx, o, log, true, handshakeTimeout)
+	l, err := listenFor(ctx, Kernel{}, o, log, true, handshakeTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +364,7 @@ func (b *Unauthenticated) Accept(ctx context.Context) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return link.conns[0].tcp, nil
+	return link.conns[0].tcp.(*net.TCPConn), nil
 }
 
 // Close closes the listener, and the connection unless it was accepted.
@@ -372,7 +374,7 @@ func (b *Unauthenticated) Close() error { return b.l.Close() }
 var errSecret = errors.New("it does not start with the secret")
 
 // checkSecret reads the secret and nothing after it.
-func (l *Listener) checkSecret(c *net.TCPConn) (*Conn, error) {
+func (l *Listener) checkSecret(c Socket) (*Conn, error) {
 	want := hex.AppendEncode(nil, l.ticket.Secret)
 	want = append(want, '\n')
 	got := make([]byte, len(want))
@@ -383,39 +385,4 @@ func (l *Listener) checkSecret(c *net.TCPConn) (*Conn, error) {
 		return nil, errSecret
 	}
 	return newConn(0, l.ticket.Mode, c, c, nil, nil), nil
-}
-
-// bind listens on a port of the offered range, or of the kernel's choice. It tries the range in
-// random order, so that concurrent transfers rarely collide.
-func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
-	addr, err := netip.ParseAddr(o.Address)
-	if err != nil {
-		return nil, fault.Usagef("name an IP address of the listening host", "cannot listen on %q: it is not an IP address", o.Address)
-	}
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: socketControl(o.Socket)}
-	// Multipath TCP has no TCP_INFO per path and cannot be spliced.
-	lc.SetMultipathTCP(false)
-	for _, i := range mathrand.Perm(o.PortHigh - o.PortLow + 1) {
-		address := net.JoinHostPort(addr.String(), strconv.Itoa(o.PortLow+i))
-		l, lerr := lc.Listen(ctx, "tcp", address)
-		if lerr == nil {
-			return l.(*net.TCPListener), nil
-		}
-		if err = lerr; !errors.Is(err, syscall.EADDRINUSE) {
-			break
-		}
-	}
-	ports := "any port"
-	if o.PortLow > 0 {
-		ports = fmt.Sprintf("ports %d-%d", o.PortLow, o.PortHigh)
-	}
-	switch {
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fault.Failf("{{data-address}} must name an address of the host that listens", "cannot listen on %s: this host has no such address", addr)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fault.Failf("widen {{port-range}}, or wait until other transfers end", "cannot listen on %s, %s: all are in use", addr, ports)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fault.Failf("choose ports above 1023 with {{port-range}}", "cannot listen on %s, %s: permission denied", addr, ports)
-	}
-	return nil, fmt.Errorf("cannot listen on %s, %s: %w", addr, ports, err)
 }

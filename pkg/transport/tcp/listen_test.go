@@ -61,7 +61,7 @@ func listenTimed(t *testing.T, o Offer, handshake time.Duration) (*Listener, *lo
 		o.Deadline = unlimited
 	}
 	var log logged
-	l, err := listenFor(context.Background(), o, log.add, false, handshake)
+	l, err := listenFor(context.Background(), Kernel{}, o, log.add, false, handshake)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l, &log

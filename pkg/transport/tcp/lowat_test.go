@@ -22,7 +22,7 @@ func (c *readCounter) Read(p []byte) (int, error) { c.reads++; return c.Conn.Rea
 func slowPair(t *testing.T, mode Mode, frames ...[]byte) (receiver *Conn) {
 	t.Helper()
 	a, b := pair(t, mode)
-	a.rw = slowWriter{a.tcp}
+	a.rw = slowWriter{a.tcp.(*net.TCPConn)}
 	go func() {
 		for i, p := range frames {
 			_ = a.WriteFrame(Header{Kind: Data, Position: uint64(i), Raw: uint32(len(p))}, block(p))
