@@ -57,6 +57,8 @@ func sentinels() []sentinel {
 		{"lost", hosts.ErrLost},
 		{"forbidden", hosts.ErrForbidden},
 		{"operation", ErrUnknownOperation},
+		{"large", hosts.ErrNotSmall},
+		{"listener", hosts.ErrNoListener},
 	}
 }
 

@@ -28,6 +28,10 @@ type Transport interface {
 	Close() error
 }
 
+// Leaver is a Transport that can end the connection without waiting for the agent, which then ends by
+// itself.
+type Leaver interface{ Leave() }
+
 // Remote is a host that an agent serves.
 type Remote struct {
 	host    string
@@ -118,20 +122,29 @@ const versionHint = "install the same zxfer on both hosts (for a restricted key,
 // maxVersion limits the printed version, in bytes.
 const maxVersion = 64
 
-// Close ends the connection and the agent, and waits for it as Transport.Close does. Pending
-// calls fail with hosts.ErrLost.
+// Close ends the connection and the agent. Pending calls fail with hosts.ErrLost. If there are any, Close
+// waits for the agent as Transport.Close does. Otherwise the agent has nothing to finish.
 func (r *Remote) Close() error {
-	r.fail(errors.New("closed"))
+	end := r.t.Close
+	r.mu.Lock()
+	if t, ok := r.t.(Leaver); ok && len(r.calls) == 0 {
+		end = func() error { t.Leave(); return nil }
+	}
+	r.mu.Unlock()
+	r.end(errors.New("closed"), end)
 	<-r.closed
 	return nil
 }
 
 // fail ends the Remote. The first reason counts, unless the transport has a better one.
-func (r *Remote) fail(err error) {
+func (r *Remote) fail(err error) { r.end(err, r.t.Close) }
+
+// end is fail with a function that ends the transport.
+func (r *Remote) end(err error, end func() error) {
 	r.ended.Do(func() {
 		why := make(chan error, 1)
 		go func() {
-			why <- r.t.Close()
+			why <- end()
 			close(r.closed)
 		}()
 		select {

@@ -32,10 +32,11 @@ type SendStream struct {
 	Options transfer.Options `json:"options,omitzero"`
 }
 
-// ReceiveStream receives a stream into a dataset.
+// ReceiveStream receives a stream into a dataset. With Report, the result has Arrived.
 type ReceiveStream struct {
 	Spec    zfs.ReceiveSpec  `json:"spec"`
 	Options transfer.Options `json:"options,omitzero"`
+	Report  bool             `json:"report,omitempty"`
 }
 
 // ReadDevice and WriteDevice are the source and the target end of a device copy. Both get the same

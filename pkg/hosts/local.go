@@ -44,6 +44,7 @@ type Local struct {
 
 	mu     sync.Mutex
 	offers map[string]*tcp.Listener // by session id
+	links  map[string]*tcp.Link     // of Connect, by session id
 }
 
 // SetStandard sets the standard input and output of the process, which device copies may use.
@@ -73,6 +74,10 @@ func (l *Local) Close() error {
 	for id, o := range l.offers {
 		errs = append(errs, o.Close())
 		delete(l.offers, id)
+	}
+	for id, link := range l.links {
+		errs = append(errs, link.Close())
+		delete(l.links, id)
 	}
 	return errors.Join(errs...)
 }

@@ -30,6 +30,7 @@ const (
 	noise  kind = "noise"
 	dial   kind = "dial"
 	accept kind = "accept"
+	inline kind = "inline" // a stream within the request or the answer
 	// nothing is the kind of Nothing, none that of a missing end.
 	nothing kind = "nothing"
 )
@@ -51,7 +52,7 @@ func (t Task) kinds() (from, to kind) {
 // Moves returns the kind of the data: stream, device, volume, files, noise or nothing.
 func (t Task) Moves() string {
 	from, to := t.kinds()
-	if from.remote() || to == volume {
+	if from.remote() || from == inline || to == volume {
 		return string(to)
 	}
 	return string(from)
@@ -61,10 +62,13 @@ func (t Task) Moves() string {
 // host.
 func (t Task) check() error {
 	from, to := t.kinds()
-	if from == stream && to == volume {
+	if i, ok := t.From.(Inline); ok && len(i.Data) > MaxInline {
+		return ErrNotSmall
+	}
+	if from == stream && (to == volume || to == inline) || from == inline && to == stream {
 		return nil
 	}
-	if from == none || to == none || from.remote() == to.remote() && (from != to || from.remote()) {
+	if from == none || to == none || from == inline || to == inline || from.remote() == to.remote() && (from != to || from.remote()) {
 		return errors.New("a task requires two ends of the same kind, or one end and a connection")
 	}
 	return nil
@@ -100,12 +104,12 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 		return err
 	}
 	if t.From, err = decodeEnd(ends.From, map[kind]func([]byte) (From, error){
-		stream: decodeAs[From, SendStream], drive: decodeAs[From, ReadDevice], tree: decodeAs[From, SendFiles], noise: decodeAs[From, Noise], nothing: decodeAs[From, Nothing], dial: decodeAs[From, Dial], accept: decodeAs[From, Accept],
+		stream: decodeAs[From, SendStream], drive: decodeAs[From, ReadDevice], tree: decodeAs[From, SendFiles], noise: decodeAs[From, Noise], nothing: decodeAs[From, Nothing], inline: decodeAs[From, Inline], dial: decodeAs[From, Dial], accept: decodeAs[From, Accept],
 	}); err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
 	if t.To, err = decodeEnd(ends.To, map[kind]func([]byte) (To, error){
-		stream: decodeAs[To, ReceiveStream], drive: decodeAs[To, WriteDevice], volume: decodeAs[To, WriteVolume], tree: decodeAs[To, ReceiveFiles], noise: decodeAs[To, Nowhere], nothing: decodeAs[To, Nothing], dial: decodeAs[To, Dial], accept: decodeAs[To, Accept],
+		stream: decodeAs[To, ReceiveStream], drive: decodeAs[To, WriteDevice], volume: decodeAs[To, WriteVolume], tree: decodeAs[To, ReceiveFiles], noise: decodeAs[To, Nowhere], nothing: decodeAs[To, Nothing], inline: decodeAs[To, Collect], dial: decodeAs[To, Dial], accept: decodeAs[To, Accept],
 	}); err != nil {
 		return fmt.Errorf("to: %w", err)
 	}

@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -72,10 +73,31 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 	return l.receive(ctx, link, t.To, progress)
 }
 
-// connect opens the connections of an end. It returns nil if the end is not a connection.
+// Connect opens the connections of a ticket for a later Transfer that dials with it.
+func (l *Local) Connect(ctx context.Context, t tcp.Ticket) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	link, err := tcp.DialOn(ctx, l.stack, t)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.links[t.Session] = link
+	return nil
+}
+
+// connect opens the connections of an end, unless Connect has. It returns nil if the end is not a connection.
 func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
 	switch e := end.(type) {
 	case Dial:
+		l.mu.Lock()
+		link := l.links[e.Ticket.Session]
+		delete(l.links, e.Ticket.Session)
+		l.mu.Unlock()
+		if link != nil {
+			return link, nil
+		}
 		return tcp.DialOn(ctx, l.stack, e.Ticket)
 	case Accept:
 		ln, err := l.take(e.Session)
@@ -91,13 +113,16 @@ func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
 	return nil, nil
 }
 
+// ErrNoListener means that a host has no listener for a session. It restarted since it offered one.
+var ErrNoListener = errors.New("no listener exists for session")
+
 // take removes and returns an offered listener, which can be used once.
 func (l *Local) take(session string) (*tcp.Listener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.offers[session]
 	if ln == nil {
-		return nil, fmt.Errorf("no listener exists for session %q", session)
+		return nil, fmt.Errorf("%w %q", ErrNoListener, session)
 	}
 	delete(l.offers, session)
 	return ln, nil
@@ -146,6 +171,9 @@ func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress fun
 	}
 	res.Result, err = transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
 	res.AddAccounts(nil, sink)
+	if err == nil {
+		l.addArrived(ctx, to, &res)
+	}
 	return res, err
 }
 
@@ -159,10 +187,18 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 	if err != nil {
 		return res, err
 	}
-	res.Result, err = transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
+	options := OptionsOf(t.From)
+	if kind(t.From.from()) == inline {
+		options = OptionsOf(t.To)
+	}
+	res.Result, err = transfer.Copy(ctx, src, sink, options, progress)
 	res.AddAccounts(src, sink)
+	if c, ok := sink.(*collectSink); ok && err == nil {
+		res.Data = c.data
+	}
 	if err == nil {
 		res.Blocks = BlocksOf(src)
+		l.addArrived(ctx, t.To, &res)
 	}
 	return res, CauseOf(src, err)
 }
@@ -180,6 +216,8 @@ func (l *Local) OpenFrom(ctx context.Context, offset From) (transfer.Source, err
 		return l.packFiles(ctx, from.Archive)
 	case Noise:
 		return probe.Noise(from.Time), nil
+	case Inline:
+		return inlineSource{bytes.NewReader(from.Data)}, nil
 	}
 	return nil, fmt.Errorf("%T is not an end that this process opens", offset)
 }
@@ -195,6 +233,8 @@ func (l *Local) OpenTo(ctx context.Context, offset To) (transfer.Sink, error) {
 		return openVolume(ctx, to.Volume)
 	case Nowhere:
 		return probe.Discard(), nil
+	case Collect:
+		return &collectSink{}, nil
 	}
 	return nil, fmt.Errorf("%T is not an end that this process opens", offset)
 }

@@ -160,6 +160,12 @@ func checkResult(t Task, r *Result) error {
 	if r.Digest != "" && !isHex(r.Digest, 16) {
 		return fmt.Errorf("%q is not a digest", cut(r.Digest))
 	}
+	if _, to := t.kinds(); len(r.Data) > MaxInline || (to == inline) != (len(r.Data) > 0) {
+		return fmt.Errorf("got %d bytes of a stream", len(r.Data))
+	}
+	if to, ok := t.To.(ReceiveStream); r.Arrived != nil && !(ok && to.Report) {
+		return errors.New("got the result of another task")
+	}
 	if a := r.Files; a != nil {
 		if n := max(len(a.Names), len(a.Differ), len(a.Blocked), len(a.Problems)); n > 2*files.MaxProblems {
 			return fmt.Errorf("a list of %d files", n)
@@ -217,6 +223,9 @@ func (w textMode) walk(v reflect.Value, name string) error {
 			}
 		}
 	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return nil
+		}
 		for i := range v.Len() {
 			if err := w.walk(v.Index(i), name); err != nil {
 				return err

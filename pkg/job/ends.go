@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +37,9 @@ type ends struct {
 	source, target end
 	link           connect.Link
 	links          []preflight.MeasuredLink // its measurements
+
+	opening sync.Mutex // guards link and opened while streams move
+	opened  bool       // a path was searched
 }
 
 func newEnds(at *hosts.Set, source, target endpoint.Endpoint, w *transport.Settings) *ends {
@@ -69,6 +73,29 @@ func (e *ends) choose(w transport.Settings) (err error) {
 // open tests whether the link works and otherwise selects a fallback. If no path works, the
 // preflight checks report it.
 func (e *ends) open(ctx context.Context, rep Watcher) error {
+	e.opening.Lock()
+	defer e.opening.Unlock()
+	return e.searchPath(ctx, rep)
+}
+
+// linkFor returns the link for a stream of about that many bytes. It searches a path if a stream needs
+// one for the first time.
+func (e *ends) linkFor(ctx context.Context, rep Watcher, bytes uint64) (connect.Link, error) {
+	e.opening.Lock()
+	defer e.opening.Unlock()
+	if l, ok := e.link.Inline(bytes); ok {
+		return l, nil
+	}
+	if e.opened {
+		return e.link, nil
+	}
+	err := e.searchPath(ctx, rep)
+	return e.link, err
+}
+
+// searchPath is open with the lock held.
+func (e *ends) searchPath(ctx context.Context, rep Watcher) error {
+	e.opened = true
 	defer rep.Activity("finding a network path for the data")()
 	link := e.link
 	twice := retry.Loop{

@@ -154,7 +154,9 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 		return struct{}{}, checkUnexpected(ctx, t.ends, t.req, p, &t.state.Target)
 	})
 	defer stop()
-	if p.Steps() > 0 {
+	if reported, ok := t.reportedArrival(); ok {
+		target = reported
+	} else if p.Steps() > 0 {
 		done := t.rep.Activity(title)
 		var err error
 		target, err = listArrived(ctx, t.ends, t.req, p, &t.state)

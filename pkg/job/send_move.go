@@ -29,6 +29,7 @@ type mover struct {
 	rep Reporter
 	// surveyed is the state that the plan was made for, nil = unknown.
 	surveyed *plan.State
+	single   bool         // only one dataset is to be moved, so its last stream reports what arrived
 	streams  atomic.Int64 // number of started streams
 	changed  atomic.Bool  // the source or the target may have changed
 	// newRoots holds the copies that became encryption roots, rekeyed those whose key changed,
@@ -52,6 +53,13 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
 	gate := t.newGate()
+	moving := 0
+	for _, d := range p.Datasets {
+		if len(d.Steps) > 0 {
+			moving++
+		}
+	}
+	t.single = moving == 1
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
@@ -226,14 +234,24 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 	if len(step.Receive.Only) > 0 {
 		receiving.Stall = transfer.MaxStall // the source may read for hours before it finds a block
 	}
-	res, err := connect.Run(ctx, m.link,
-		connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}},
-		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving}},
-		count, func(p connect.Progress) { m.rep.Progress(id, p) })
+	from := connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}}
+	to := connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving, Report: m.single && i == len(d.Steps)-1}}
+	var res connect.Result
+	link, err := m.linkFor(ctx, m.rep, inlineBytes(step))
+	if err == nil {
+		run := func() (connect.Result, error) {
+			return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
+		}
+		if res, err = run(); errors.Is(err, hosts.ErrNotSmall) { // the estimate was too low
+			if link, err = m.linkFor(ctx, m.rep, 0); err == nil {
+				res, err = run()
+			}
+		}
+	}
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
 		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
-		Digest: res.Received.Digest,
+		Digest: res.Received.Digest, arrived: res.Received.Arrived,
 	}
 	if len(step.Receive.Only) > 0 {
 		r.ReadBytes, r.Blocks = uint64(max(0, res.Sent.Worked)), res.Sent.Blocks

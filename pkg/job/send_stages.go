@@ -55,7 +55,7 @@ func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
 	s := stages{
 		survey:   func(ctx context.Context) error { return t.reachAndPlan(ctx, rules) },
 		admit:    t.admit,
-		moves:    func() bool { return t.report.Plan.Steps() > 0 },
+		moves:    t.needsPath,
 		evaluate: t.evaluate,
 		planned:  func() { t.rep.Planned(t.report) },
 	}
@@ -131,6 +131,29 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 	return nil
 }
 
+// needsPath reports whether a planned stream needs a data connection. The search keeps the connections
+// that it makes for the first such stream.
+func (t *sendJob) needsPath() bool {
+	for _, st := range t.report.Plan.Streams() {
+		if _, inline := t.link.Inline(inlineBytes(st)); inline && !t.req.Measure {
+			continue
+		}
+		if !t.req.Measure && !t.req.DryRun {
+			t.link = t.link.Expecting(st.Send.Flags.Raw, st.Bytes)
+		}
+		return true
+	}
+	return false
+}
+
+// inlineBytes returns the size of a stream for connect.Link.Inline, 0 if it must not go inline.
+func inlineBytes(st *plan.Step) uint64 {
+	if len(st.Receive.Only) > 0 { // the source may read for hours before it finds a block
+		return 0
+	}
+	return st.Bytes
+}
+
 // evaluate repeats the checks, now including the link.
 func (t *sendJob) evaluate() {
 	t.report.Findings = preflight.Send(t.input(&t.state, t.report.Plan))
@@ -146,12 +169,18 @@ func (t *sendJob) admit() error {
 func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 	var sealed, open, unknown bool
 	var largest uint64
+	small := p.Steps() > 0
 	for d, st := range p.Streams() {
+		_, inline := l.Inline(inlineBytes(st))
+		small = small && inline
 		sealed, open, unknown = sealed || d.Encrypted, open || !d.Encrypted, unknown || st.Bytes == 0
 		largest = max(largest, st.Bytes)
 	}
 	if unknown {
 		largest = 0
+	}
+	if inline, ok := l.Inline(largest); ok && small {
+		return inline.Report(false, false)
 	}
 	return l.ForSize(largest).Report(sealed, open)
 }

@@ -21,6 +21,22 @@ func expectedResults(p *plan.Plan) []*DatasetResult {
 	return out
 }
 
+// reportedArrival returns the listing of the only moved dataset from the report of the target at the end of
+// its last stream. It returns false if there is none.
+func (t *sendJob) reportedArrival() (zfs.Listing, bool) {
+	p := t.report.Plan
+	if t.req.Verify || len(p.Datasets) != 1 || len(t.results) == 0 {
+		return zfs.Listing{}, false
+	}
+	d, a := p.Datasets[0], t.results[len(t.results)-1].arrived
+	if a == nil || a.GUID != d.Final.GUID || arrivedName(d, t.state.Target.Find(d.Target)) != d.Target+"@"+d.Final.Name {
+		return zfs.Listing{}, false
+	}
+	properties := map[string]zfs.Property{"canmount": {Value: a.CanMount}, "readonly": {Value: a.ReadOnly}}
+	return zfs.Listing{Root: t.state.Target.Root, Datasets: []*zfs.Dataset{
+		{Name: d.Target, Type: d.Type, Properties: properties, Versions: []zfs.Version{d.Final}, NewestOnly: true}}}, true
+}
+
 // listArrived lists the plan's datasets and snapshots on the target. If one is missing by name,
 // for example because it was renamed, or contents are to be compared, it lists everything.
 func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {

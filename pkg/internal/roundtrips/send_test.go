@@ -16,6 +16,7 @@ func TestSend(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.observe(w.local, "local")
 		w.observe(w.beta, "beta")
+		w.local.Write("tank/a", make([]byte, 1<<20))
 		require.NoError(t, w.local.Snapshot(w.t.Context(), []string{"tank/a@1"}))
 		send := func(at *hosts.Set) error {
 			r, err := job.RunSend(w.t.Context(), job.Send{
@@ -27,6 +28,7 @@ func TestSend(t *testing.T) {
 		}
 		n, line := w.measure(send)
 		t.Logf("first full: %.1f\n%s", n, line)
+		w.local.Write("tank/a", make([]byte, 64<<10))
 		require.NoError(t, w.local.Snapshot(w.t.Context(), []string{"tank/a@2"}))
 		n, line = w.measure(send)
 		t.Logf("increment: %.1f\n%s", n, line)

@@ -115,6 +115,15 @@ func (s *shell) Close() error {
 	return s.Conn.Close()
 }
 
+// Leave ends the agent's input.
+func (s *shell) Leave() {
+	_ = s.CloseWrite()
+	go func() {
+		<-s.served
+		s.stop()
+	}()
+}
+
 // recorded is a remote host whose calls the world records.
 type recorded struct {
 	*agent.Remote
@@ -152,6 +161,7 @@ func (w *world) measure(command func(at *hosts.Set) error) (float64, string) {
 	require.NoError(w.t, command(at))
 	require.NoError(w.t, at.Close())
 	total := w.trips(time.Since(w.login))
+	time.Sleep(time.Minute) // until the agents have ended
 	slices.SortStableFunc(w.events, func(a, b event) int {
 		if c := a.start.Compare(b.start); c != 0 {
 			return c

@@ -90,6 +90,11 @@ func (tcpCarrier) mode(l *Link) tcp.Mode { return tcp.Mode(l.Wire) }
 func (tcpCarrier) limit(_ *session, limit string) string { return limit }
 
 func (tcpCarrier) run(ctx context.Context, m *session) error {
+	if ticket, ok := m.link.takePrepared(m.bytes); ok {
+		if err := m.runBothEnds(ctx, ticket); !errors.Is(err, hosts.ErrNoListener) {
+			return err
+		}
+	}
 	ticket, err := m.offer(ctx)
 	if err != nil {
 		return err
@@ -162,10 +167,15 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 		// Data has passed this link before, so a retry may succeed.
 		err = fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
 	}
-	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
-		err = fault.Failf("", "%w: digest is %s on the source, %s on the target", transfer.ErrTotalsMismatch, a, b)
+	return cmp.Or(err, m.compareDigests())
+}
+
+// compareDigests compares the digests of both ends.
+func (m *session) compareDigests() error {
+	if a, b := m.sent.Digest, m.received.Digest; a != b && a != "" && b != "" {
+		return fault.Failf("", "%w: digest is %s on the source, %s on the target", transfer.ErrTotalsMismatch, a, b)
 	}
-	return err
+	return nil
 }
 
 // sshCarrier moves data through the ssh connection. The local host dials a relay on its

@@ -30,7 +30,7 @@ func (l Link) next() (Link, error) {
 	source, target := l.source, l.target
 	for {
 		l = Link{Settings: l.remaining[0], requested: l.requested, source: source, target: target, rejected: l.rejected, remaining: l.remaining[1:],
-			tried: l.tried, unroutable: l.unroutable, deadline: l.deadline, used: new(atomic.Bool)}
+			tried: l.tried, unroutable: l.unroutable, deadline: l.deadline, used: new(atomic.Bool), expected: l.expected, ready: new(atomic.Pointer[prepared])}
 		if err := l.chooseWire(); err != nil {
 			return l, err
 		}
@@ -152,7 +152,7 @@ func candidates(w transport.Settings, source, target Side) []transport.Settings 
 	return all
 }
 
-// Open probes the link with one connection, which carries no data. If the path is blocked, Open
+// Open probes the link with one connection, which carries no data, or with those that Expecting asked for. If the path is blocked, Open
 // logs that and tries the next one. It does not probe within one host, with nc, and with ssh if
 // that was requested. An error concerns a host, not a path. To continue, call Open on the link
 // returned with the error.
@@ -203,15 +203,21 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 // probe makes one connection. After an error that says nothing about the path it tries once
 // more: another transfer may have used the ports.
 func (l Link) probe(ctx context.Context) error {
-	l = l.Resolve(false)
-	l.Streams = 1
 	if l.Wire != transport.SSH { // ssh has to log in first
 		l.deadline = probeTimeout
 	}
+	kept := l
+	l = l.Resolve(false)
+	l.Streams = 1
 	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
 		monitor: &monitor{limit: func(limit string) string { return limit }}}
 	twice := retry.Loop{
-		Try: func(ctx context.Context, _ int) error { return l.carrier.run(ctx, m) },
+		Try: func(ctx context.Context, _ int) error {
+			if err := kept.prepare(ctx); !errors.Is(err, errors.ErrUnsupported) {
+				return err
+			}
+			return l.carrier.run(ctx, m)
+		},
 		Retryable: func(err, _ error) bool {
 			return !l.blocksPath(err) && !errors.Is(err, hosts.ErrLost) && !hosts.UnsupportedByPeer(err) && fault.ClassOf(err) != fault.Refused
 		},

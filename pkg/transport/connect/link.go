@@ -45,6 +45,9 @@ type Link struct {
 	deadline time.Duration
 	// used is set once a probe or data has passed the link.
 	used *atomic.Bool
+	// expected is the stream for which Open keeps its connections, nil = none. ready holds them.
+	expected *stream
+	ready    *atomic.Pointer[prepared]
 }
 
 // Resolve returns the link with a definite Wire. encrypted means a raw stream of encrypted

@@ -1,0 +1,58 @@
+package connect
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// inlineSize is the size in bytes up to which a stream goes inline. With the estimate's error, it stays
+// below hosts.MaxInline.
+const inlineSize = 128 << 10
+
+// Inline returns the link for a small stream of about that many bytes, 0 = unknown. It moves the stream
+// in messages of the control connection, and needs no path. It returns false if the stream is not small,
+// or the user requested something about the data connection.
+func (l Link) Inline(bytes uint64) (Link, bool) {
+	w := l.requested
+	free := w.Wire == "" || w.Wire == transport.Auto || w.Wire == transport.SSH
+	connection := w.Streams != 0 || w.Dial != "" && w.Dial != transport.Auto || w.DataAddress != "" || w.Ports != transport.Ports{} || w.Socket != transport.Socket{}
+	if bytes == 0 || bytes > inlineSize || !free || connection || l.source.Local() == l.target.Local() || l.agentless() != nil {
+		return l, false
+	}
+	l.Wire, l.carrier, l.Streams = transport.SSH, inlineCarrier{}, 0
+	l.why, l.dial, l.address, l.rejected, l.noPath = "small: within the control connection", "", "", nil, false
+	return l, true
+}
+
+// inlineCarrier moves a small stream in messages of the control connection: the source's host returns
+// it, and the target's host gets it with the request to store it.
+type inlineCarrier struct{}
+
+func (inlineCarrier) choose(*Link, Side, Side) error { return nil }
+
+func (inlineCarrier) mode(*Link) tcp.Mode { return tcp.Signed }
+
+func (inlineCarrier) limit(_ *session, limit string) string { return limit }
+
+func (inlineCarrier) run(ctx context.Context, m *session) (err error) {
+	m.sent, err = hosts.Watch(ctx, hosts.By(m.from.Host.Do), hosts.OpTransfer, hosts.Task{From: m.from.What, To: hosts.Collect{}}, m.monitor.sent)
+	if err != nil {
+		return err
+	}
+	stored := hosts.Task{From: hosts.Inline{Data: m.sent.Data}, To: m.to.What}
+	m.received, err = hosts.Watch(ctx, hosts.By(m.to.Host.Do), hosts.OpTransfer, stored, m.monitor.received)
+	// Each end also wrote to or read from memory.
+	m.sent.Data, m.sent.Stages = nil, withoutStage(m.sent.Stages, transfer.StageWrite)
+	m.received.Stages = withoutStage(m.received.Stages, transfer.StageRead)
+	return cmp.Or(err, m.compareDigests())
+}
+
+func withoutStage(all []transfer.Stage, name string) []transfer.Stage {
+	return slices.DeleteFunc(all, func(s transfer.Stage) bool { return s.Name == name })
+}
