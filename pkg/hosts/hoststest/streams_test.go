@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,6 +135,45 @@ func (s *suite) testLocalCopy(t *testing.T, p testPool) {
 	_, err = hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("c"))}})
 	requireKind(t, err, zfs.NotFound)
 	require.False(t, exists(t, p, p.Dataset("c")))
+}
+
+// testInline moves small streams in messages. A truncated one never becomes a snapshot.
+func (s *suite) testInline(t *testing.T, p testPool) {
+	ds, target := p.Create("a"), p.Dataset("b")
+	p.Write(ds, "file", 16<<10, 1)
+	p.Snapshot(ds, "x")
+	p.Write(ds, "more", 16<<10, 2)
+	p.Snapshot(ds, "y")
+	p.Write(ds, "much", 2<<20, 3)
+	p.Snapshot(ds, "z")
+	fetch := func(spec zfs.SendSpec) (hosts.Result, error) {
+		return hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.Collect{}})
+	}
+	store := func(data []byte, spec zfs.SendSpec, report bool) (hosts.Result, error) {
+		return hosts.Call(t.Context(), s.target, hosts.OpTransfer,
+			hosts.Task{From: hosts.Inline{Data: data}, To: hosts.ReceiveStream{Spec: s.into(t, spec, target), Report: report}})
+	}
+	for _, spec := range []zfs.SendSpec{{Dataset: ds, To: "x", Flags: packed()}, {Dataset: ds, From: "@x", To: "y", Flags: packed()}} {
+		sent, err := fetch(spec)
+		require.NoError(t, err)
+		require.Len(t, sent.Data, int(sent.Bytes))
+		for _, cut := range []int{1, len(sent.Data) / 2, len(sent.Data) - zfs.RecordSize, len(sent.Data) - 1} {
+			_, err = store(sent.Data[:cut], spec, true)
+			require.Error(t, err, "%d bytes", cut)
+			require.False(t, exists(t, p, target+"@"+spec.To), "%d bytes", cut)
+			if exists(t, p, target) && !slices.Contains([]string{"", "-"}, p.Get(target, "receive_resume_token")) {
+				require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, target))
+			}
+		}
+		received, err := store(sent.Data, spec, true)
+		require.NoError(t, err)
+		require.Equal(t, sent.Digest, received.Digest)
+		require.Equal(t, p.Get(ds+"@"+spec.To, "guid"), fmt.Sprint(received.Arrived.GUID))
+		s.requireSame(t, p, spec, target)
+	}
+	_, err := fetch(zfs.SendSpec{Dataset: ds, From: "@y", To: "z", Flags: packed()})
+	require.ErrorIs(t, err, hosts.ErrNotSmall)
+	requireEnded(t, p)
 }
 
 // testChain sends a chain with streams of every kind: full, range, from a bookmark, of a clone and

@@ -16,8 +16,6 @@ import (
 func TestReplicate(t *testing.T) {
 	for _, ends := range [][2]string{{"tank/a", "beta:vault/a"}, {"beta:tank/a", "vault/a"}} {
 		inWorld(t, func(w *world) {
-			w.observe(w.local, "local")
-			w.observe(w.beta, "beta")
 			f, err := replicate.Parse("j.toml", fmt.Appendf(nil, `[[job]]
 name = "j"
 source = %q

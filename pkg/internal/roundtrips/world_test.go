@@ -31,6 +31,8 @@ type world struct {
 	net         *tcptest.Network
 	local, beta *zfsmem.Host
 
+	estimate []uint64 // replaces the estimates of the local host, if not nil
+
 	mu     sync.Mutex
 	login  time.Time // when the remote shell started the agent
 	events []event
@@ -45,13 +47,19 @@ type event struct {
 // inWorld runs f with a world on a fake clock.
 func inWorld(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		f(&world{t: t, net: &tcptest.Network{OneWay: oneWay}, local: zfsmem.New("tank", "tank/a", "vault"), beta: zfsmem.New("vault", "tank", "tank/a")})
+		w := &world{t: t, net: &tcptest.Network{OneWay: oneWay}, local: zfsmem.New("tank", "tank/a", "vault"), beta: zfsmem.New("vault", "tank", "tank/a")}
+		w.observe(w.local, "local")
+		w.observe(w.beta, "beta")
+		f(w)
 	})
 }
+
+func (w *world) hosts() []*zfsmem.Host { return []*zfsmem.Host{w.local, w.beta} }
 
 // end is a host of the world.
 type end struct {
 	*hosts.Local
+	w     *world
 	facts hosts.Facts
 }
 
@@ -60,10 +68,14 @@ func (w *world) host(of *zfsmem.Host, address string, facts hosts.Facts) *end {
 	l.SetStack(w.net.Host(address))
 	facts.Version, facts.ZFS, facts.Root, facts.Hostname = "test", "2.3.9-1", true, address
 	facts.Boot, facts.TCPReadMax, facts.TCPWriteMax, facts.Congestion = address, 32<<20, 32<<20, []string{"cubic"}
-	return &end{l, facts}
+	return &end{l, w, facts}
 }
 
 func (e *end) Run(ctx context.Context, r *hosts.Request) error {
+	if e.w.estimate != nil && r.Op.Name() == hosts.OpEstimate.Name() {
+		*r.Answer.(*[]uint64) = e.w.estimate
+		return nil
+	}
 	known := func(context.Context, hosts.None) (hosts.Facts, error) { return e.facts, nil }
 	return hoststest.Run(ctx, e.Local, r, hoststest.With(hosts.OpFacts, known), hoststest.With(hosts.OpHostFacts, known),
 		hoststest.With(hosts.OpCapture, func(context.Context, bool) ([]byte, error) { return []byte("-- proc/version --\nLinux\n"), nil }))
