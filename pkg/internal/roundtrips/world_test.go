@@ -145,7 +145,7 @@ type recorded struct {
 func (r *recorded) Run(ctx context.Context, q *hosts.Request) error {
 	start := time.Now()
 	err := r.Remote.Run(ctx, q)
-	r.w.record(start, fmt.Sprintf("`%s` on %s", q.Op.Name(), r.Name()))
+	r.w.record(start, fmt.Sprintf("`%s`, %s", q.Op.Name(), r.Name()))
 	return err
 }
 
@@ -193,7 +193,7 @@ func (w *world) observe(h *zfsmem.Host, name string) {
 		start := time.Now()
 		err := do()
 		if op == zfs.OpSend || op == zfs.OpReceive {
-			w.record(start, "zfs "+op+" on "+name)
+			w.record(start, "zfs "+op+", "+name)
 		}
 		return err
 	}
