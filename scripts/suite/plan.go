@@ -126,7 +126,7 @@ type part struct {
 	path string
 }
 
-const partTimeout = 30 * time.Minute // on a machine of slowness 1
+const partTimeout = 60 * time.Minute // on a machine of slowness 1
 
 // plan returns the parts of a run.
 func (s *suite) plan() []part {
