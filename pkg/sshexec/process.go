@@ -120,7 +120,7 @@ func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
 // the failure of the remote shell, if any. It can be called more than once.
 func (p *process) Close() error { return p.shutdown(closeTimeout) }
 
-// Leave ends the remote shell at once. Its command sees the end of its input.
+// Leave ends the remote shell immediately. Its command sees the end of its input.
 func (p *process) Leave() { _ = p.shutdown(0) }
 
 // interrupt makes all reads and writes fail, including current ones.

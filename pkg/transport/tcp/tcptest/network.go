@@ -199,7 +199,7 @@ func (d *direction) write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// end ends the direction after what was written or, with an error, at once.
+// end ends the direction after what was written or, with an error, immediately.
 func (d *direction) end(err error) {
 	d.change(func() {
 		if d.err == nil {
