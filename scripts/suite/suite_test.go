@@ -183,6 +183,7 @@ func TestCost(t *testing.T) {
 // unraced lists packages outside racePackages that start goroutines or share memory. Each
 // value is the reason for racing the package only with --long.
 var unraced = map[string]string{
+	"pkg/transport/tcp/tcptest": "pkg/internal/roundtrips uses it",
 	"cmd/zxfer":                 "its tests start a process for each command, and the packages below pkg do the work",
 	"pkg/option":                "shares a regular expression that never changes",
 	"pkg/testenv":               "no part of the product: the packages that use it are raced",
