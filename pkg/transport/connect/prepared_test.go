@@ -1,0 +1,108 @@
+package connect
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// countingHost counts the offers of a host.
+type countingHost struct {
+	hosts.Host
+	offers atomic.Int64
+}
+
+func (c *countingHost) Run(ctx context.Context, r *hosts.Request) error {
+	if r.Op.Name() == hosts.OpOffer.Name() {
+		c.offers.Add(1)
+	}
+	return c.Host.Run(ctx, r)
+}
+
+// TestPreparedConnections expects that the first suitable transfer uses the connections that the search
+// made, and that others offer their own.
+func TestPreparedConnections(t *testing.T) {
+	t.Parallel()
+	const bytes = 32 << 20
+	noise := func(l Link, local *host, remote *relayed) error {
+		_, err := Run(t.Context(), l, From{local, hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{Total: bytes}, nil)
+		return err
+	}
+	for _, tt := range []struct {
+		name     string
+		expected func(Link) Link
+		change   func(l *Link, remote *relayed)
+		offers   int64 // of the search and two transfers
+	}{
+		{"the first transfer", func(l Link) Link { return l.Expecting(false, bytes) }, nil, 2},
+		{"nothing expected", func(l Link) Link { return l }, nil, 3},
+		{"another wire", func(l Link) Link { return l.Expecting(true, bytes) }, nil, 3},
+		{"more connections", func(l Link) Link { return l.Expecting(false, bytes) }, func(l *Link, _ *relayed) { l.Streams = 3 }, 3},
+		{"too old", func(l Link) Link { return l.Expecting(false, bytes) }, func(l *Link, _ *relayed) {
+			l.ready.Load().since = time.Now().Add(-preparedFor - time.Second)
+		}, 3},
+		{"the listening host restarted", func(l Link) Link { return l.Expecting(false, bytes) }, func(_ *Link, remote *relayed) {
+			c := remote.site.(*countingHost)
+			_ = c.Close()
+			c.Host = hosts.NewLocal("test", func(string) {})
+		}, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			local, remote, _ := pair(t, transport.Settings{})
+			counted := &countingHost{Host: remote.site}
+			remote.site = counted
+			facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
+			l := tt.expected(mustChoose(t, transport.Settings{}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}))
+			l, err := l.Open(t.Context(), func(text string) { t.Error(text) })
+			require.NoError(t, err)
+			if tt.change != nil {
+				tt.change(&l, remote)
+			}
+			require.NoError(t, noise(l, local, remote))
+			require.NoError(t, noise(l, local, remote))
+			require.Equal(t, tt.offers, counted.offers.Load())
+			_ = remote.site.Close()
+		})
+	}
+}
+
+// TestInlineConditions expects that a stream goes inline only if it is small, one host is local, both run
+// zxfer, and the user requested nothing about the data connection.
+func TestInlineConditions(t *testing.T) {
+	t.Parallel()
+	facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: tcp.TCP{Congestion: []string{"cubic"}}}
+	link := func(w transport.Settings, source, target string) Link {
+		return mustChoose(t, w, side(source, facts), side(target, facts))
+	}
+	for _, w := range []transport.Settings{{}, {Wire: "auto"}, {Wire: "ssh"}, {Compress: "zstd"}, {Buffer: 1 << 20}, {Bandwidth: 1 << 20}, {Dial: "auto"}} {
+		for _, ends := range [][2]string{{"", "b"}, {"b", ""}} {
+			l, ok := link(w, ends[0], ends[1]).Inline(inlineSize)
+			require.True(t, ok, "%+v", w)
+			require.Equal(t, Report{Mode: "ssh", Why: "small: within the control connection"}, l.Report(true, true))
+		}
+	}
+	for _, bytes := range []uint64{0, inlineSize + 1} {
+		_, ok := link(transport.Settings{}, "", "b").Inline(bytes)
+		require.False(t, ok, bytes)
+	}
+	_, ok := link(transport.Settings{}, "a", "b").Inline(1)
+	require.False(t, ok, "between two remote hosts")
+	for _, w := range []transport.Settings{{Wire: "tls"}, {Wire: "signed"}, {Wire: "plain", TrustedLink: true}, {Streams: 2}, {Dial: "source"}, {DataAddress: "10.0.0.2"},
+		{Ports: transport.Ports{Low: 7000, High: 7001}}, {Socket: transport.Socket{Window: 1 << 20}}, {Socket: transport.Socket{Congestion: "cubic"}}} {
+		_, ok := link(w, "", "b").Inline(1)
+		require.False(t, ok, "%+v", w)
+	}
+	none := facts
+	none.NoAgent = "its system is FreeBSD"
+	_, ok = mustChoose(t, transport.Settings{}, side("", facts), side("b", none)).Inline(1)
+	require.False(t, ok, "a host without zxfer")
+}
