@@ -228,6 +228,7 @@ func TestRestrictedNetworkPath(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "admitted transfer: a connection without data")
 	unblock()
+	fill(t, src, "b", 1<<20) // a small stream needs no path
 	zfsCmd(t, "snapshot", src+"@two")
 	blockConnections(t, "", alphaPool, betaPool)
 	o := zxfer(t, "send", "-e", rsh, src, "beta:"+dst)
