@@ -13,7 +13,7 @@ import (
 const MaxInline = 256 << 10
 
 // Inline is the source end of a small stream that comes with the request. Collect is the target end that
-// returns a stream with the answer. Such a stream needs no connection of its own.
+// returns a stream with the answer. Such a stream needs no data connection.
 type (
 	Inline struct {
 		Data []byte `json:"data"`
@@ -50,7 +50,7 @@ func (*collectSink) Commit(context.Context) error { return nil }
 func (*collectSink) Abort(error) error            { return nil }
 func (*collectSink) Name() string                 { return "answer" }
 
-// Arrived holds what a receiving host has after a stream, for verification.
+// Arrived describes a dataset after a stream into it, for verification.
 type Arrived struct {
 	GUID     uint64 `json:"guid,string"` // of the last snapshot
 	CanMount string `json:"canmount"`    // of the dataset

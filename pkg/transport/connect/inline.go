@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// inlineSize is the size in bytes up to which a stream goes inline. With the estimate's error, it stays
-// below hosts.MaxInline.
+// inlineSize is the largest estimate in bytes of an inline stream. The stream may be larger, up to
+// hosts.MaxInline.
 const inlineSize = 128 << 10
 
 // Inline returns the link for a small stream of about that many bytes, 0 = unknown. It moves the stream

@@ -168,7 +168,7 @@ type direction struct {
 	deadline time.Time
 }
 
-// packet is what was written at one time. Without data, it is the end.
+// packet holds the data of one write. Without data, it marks the end.
 type packet struct {
 	due  time.Time
 	data []byte
@@ -234,7 +234,7 @@ func (d *direction) read(p []byte) (int, error) {
 	}
 }
 
-// take reads what has arrived. Otherwise it returns when to try again; zero = after a change.
+// take reads the data that has arrived. Otherwise it returns when to try again; zero = after a change.
 func (d *direction) take(p []byte) (n int, wait time.Time, changed <-chan struct{}, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
