@@ -61,7 +61,7 @@ func TestZFSEncryptedChain(t *testing.T) {
 			loadKey()
 		}
 		write(i)
-		o := mustZxfer(t, "send", "--bookmark", "--json", src, "beta:"+betaPool)
+		o := mustZxfer(t, "send", "--wire", "signed", "--bookmark", "--json", src, "beta:"+betaPool)
 		var report struct {
 			Wire    struct{ Mode string }
 			Results []struct {
