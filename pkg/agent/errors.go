@@ -56,6 +56,7 @@ func sentinels() []sentinel {
 		{"corrupt", device.ErrCorrupt},
 		{"lost", hosts.ErrLost},
 		{"forbidden", hosts.ErrForbidden},
+		{"unstarted", hosts.ErrNotStarted},
 		{"operation", ErrUnknownOperation},
 		{"large", hosts.ErrNotSmall},
 		{"listener", hosts.ErrNoListener},

@@ -242,7 +242,7 @@ func FuzzRestrictedAgent(f *testing.F) {
 		}))
 		c.host = noDevices{s}
 		var m message
-		raw := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
+		raw, _ := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
 		require.NoError(t, json.Unmarshal(raw[4:], &m))
 		if s.asked == nil {
 			return

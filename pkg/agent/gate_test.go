@@ -34,7 +34,9 @@ func restrictedSession(t *testing.T, appendOnly bool, grants ...string) (*sessio
 func callSession(t *testing.T, c *session, op, body string) *failure {
 	t.Helper()
 	var m message
-	require.NoError(t, json.Unmarshal(c.answer(t.Context(), &message{ID: 1, Op: op, Body: json.RawMessage(body)})[4:], &m))
+	raw, ok := c.answer(t.Context(), &message{ID: 1, Op: op, Body: json.RawMessage(body)})
+	require.NoError(t, json.Unmarshal(raw[4:], &m))
+	require.Equal(t, m.Error == nil, ok)
 	return m.Error
 }
 

@@ -59,6 +59,9 @@ type Remote struct {
 
 // pending is a call that waits for its result.
 type pending struct {
+	id       uint64
+	op       string
+	request  *hosts.Request
 	cost     int                    // maximum cost of an answer
 	answer   chan error             // its error
 	progress chan transfer.Progress // the most recent progress only
@@ -284,42 +287,129 @@ func (r *Remote) Supports(hosts.Operation) bool { return true }
 
 // Run runs a request on the host and checks its answer.
 func (r *Remote) Run(ctx context.Context, q *hosts.Request) error {
-	body, err := json.Marshal(q.Args)
-	if err != nil {
-		return err
-	}
-	err = r.call(ctx, q.Op.Name(), body, q.Op.MaxAnswer(q.Args, len(body)), q.Answer, q.Progress)
-	if err == nil {
-		err = r.checkAnswer(q.Op.Name(), q.CheckAnswer())
-	}
-	return err
+	return r.RunInOrder(ctx, []*hosts.Request{q})[0]
 }
 
-// call sends a request and waits for its answer, which may have the given cost.
-func (r *Remote) call(ctx context.Context, op string, body []byte, cost int, into any, report func(transfer.Progress)) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w", r.host, err)
+// Limits of what RunInOrder sends before it waits for an answer: bytes of arguments, and calls. A restricted
+// agent limits both (see Server), and beyond that a round trip matters little.
+const (
+	maxTogether      = 1 << 20
+	maxCallsTogether = 16
+)
+
+// RunInOrder runs requests on the host, each only after the previous one succeeded, and checks their
+// answers. It returns the error of each. It sends requests together up to maxTogether and maxCallsTogether.
+func (r *Remote) RunInOrder(ctx context.Context, requests []*hosts.Request) []error {
+	errs := make([]error, len(requests))
+	for done := 0; done < len(requests); {
+		calls, err := r.startInOrder(ctx, requests[done:])
+		if err != nil {
+			errs[done] = err
+		}
+		r.finishAll(ctx, calls, errs[done:])
+		for range max(1, len(calls)) {
+			if errs[done] != nil {
+				return notStarted(errs, done)
+			}
+			done++
+		}
 	}
-	p := &pending{answer: make(chan error, 1), cost: cost, take: func(m *message) error { return r.decodeAnswer(op, m, into) }}
-	if report != nil {
+	return errs
+}
+
+// finishAll waits for the answers of calls, and sets the error of each.
+func (r *Remote) finishAll(ctx context.Context, calls []*pending, errs []error) {
+	if len(calls) == 0 {
+		return
+	}
+	var others sync.WaitGroup
+	for i, p := range calls[1:] {
+		others.Go(func() { errs[i+1] = r.finish(ctx, p) })
+	}
+	errs[0] = r.finish(ctx, calls[0])
+	others.Wait()
+}
+
+// notStarted sets the error of the requests after the failed one that were not sent.
+func notStarted(errs []error, failed int) []error {
+	for i := failed + 1; i < len(errs); i++ {
+		if errs[i] == nil {
+			errs[i] = hosts.ErrNotStarted
+		}
+	}
+	return errs
+}
+
+// startInOrder sends the first request and the next ones up to the limits. On error it sent none.
+func (r *Remote) startInOrder(ctx context.Context, requests []*hosts.Request) (calls []*pending, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.host, err)
+	}
+	var batch []byte // one item of out, so that no other call is sent in between
+	defer func() {
+		if err != nil {
+			for _, p := range calls {
+				r.forget(p)
+			}
+			calls = nil
+		}
+	}()
+	after := uint64(0)
+	for _, q := range requests {
+		body, err := json.Marshal(q.Args)
+		if err != nil {
+			return calls, err
+		}
+		if len(calls) > 0 && (len(batch)+len(body) > maxTogether || len(calls) == maxCallsTogether) {
+			break
+		}
+		p := r.register(q, len(body))
+		calls = append(calls, p)
+		raw, err := encode(&message{Kind: call, ID: p.id, Op: p.op, After: after, Body: body}, hosts.MaxRequest)
+		if err != nil {
+			return calls, fmt.Errorf("%s: %s: %w", r.host, p.op, err)
+		}
+		batch, after = append(batch, raw...), p.id
+	}
+	return calls, r.enqueue(ctx, batch)
+}
+
+// register adds a call that is about to be sent. body is the size of its arguments, in bytes.
+func (r *Remote) register(q *hosts.Request, body int) *pending {
+	p := &pending{request: q, op: q.Op.Name(), answer: make(chan error, 1), cost: q.Op.MaxAnswer(q.Args, body)}
+	p.take = func(m *message) error { return r.decodeAnswer(p.op, m, q.Answer) }
+	if q.Progress != nil {
 		p.progress = make(chan transfer.Progress, 1)
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.next++
-	id := r.next
-	r.calls[id] = p
+	p.id = r.next
+	r.calls[p.id] = p
+	return p
+}
+
+// forget removes a call. Its caller owns the answer again.
+func (r *Remote) forget(p *pending) {
+	r.mu.Lock()
+	delete(r.calls, p.id)
 	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		delete(r.calls, id)
-		r.mu.Unlock()
-		p.mu.Lock() // the caller owns into again
-		p.abandoned = true
-		p.mu.Unlock()
-	}()
-	if err := r.send(ctx, &message{Kind: call, ID: id, Op: op, Body: body}); err != nil {
+	p.mu.Lock()
+	p.abandoned = true
+	p.mu.Unlock()
+}
+
+// finish waits for the answer of a call and checks it.
+func (r *Remote) finish(ctx context.Context, p *pending) error {
+	defer r.forget(p)
+	if err := r.wait(ctx, p); err != nil {
 		return err
 	}
+	return r.checkAnswer(p.op, p.request.CheckAnswer())
+}
+
+// wait waits for the answer of a call.
+func (r *Remote) wait(ctx context.Context, p *pending) error {
 	stopped := ctx.Done()
 	var grace <-chan time.Time
 	for {
@@ -331,14 +421,14 @@ func (r *Remote) call(ctx context.Context, op string, body []byte, cost int, int
 			}
 			return err
 		case pr := <-p.progress:
-			report(pr)
+			p.request.Progress(pr)
 		case <-stopped:
-			if err := r.send(context.WithoutCancel(ctx), &message{Kind: cancel, ID: id}); err != nil {
+			if err := r.send(context.WithoutCancel(ctx), &message{Kind: cancel, ID: p.id}); err != nil {
 				return err
 			}
 			stopped, grace = nil, time.After(cancelGrace)
 		case <-grace:
-			return fmt.Errorf("%s: %w, and it did not end %s within %s", r.host, ctx.Err(), op, cancelGrace)
+			return fmt.Errorf("%s: %w, and it did not end %s within %s", r.host, ctx.Err(), p.op, cancelGrace)
 		case <-r.done:
 			return r.err
 		}
@@ -350,6 +440,11 @@ func (r *Remote) send(ctx context.Context, m *message) error {
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", r.host, m.Op, err)
 	}
+	return r.enqueue(ctx, raw)
+}
+
+// enqueue queues encoded messages for writing.
+func (r *Remote) enqueue(ctx context.Context, raw []byte) error {
 	select {
 	case r.out <- raw:
 		return nil

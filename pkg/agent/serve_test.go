@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
@@ -31,9 +32,14 @@ type raw struct {
 
 func serveRaw(ctx context.Context, t *testing.T, s *host) *raw {
 	t.Helper()
+	return serveGuarded(ctx, t, s, nil)
+}
+
+func serveGuarded(ctx context.Context, t *testing.T, s *host, guard *authz.Guard) *raw {
+	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	r := &raw{t: t, host: s, in: inW, out: bufio.NewReader(outR), server: &Server{Host: s, Version: "v"}, served: make(chan error, 1)}
+	r := &raw{t: t, host: s, in: inW, out: bufio.NewReader(outR), server: &Server{Host: s, Version: "v", Guard: guard}, served: make(chan error, 1)}
 	go func() { r.served <- r.server.Serve(ctx, inR, outW) }()
 	t.Cleanup(func() { _ = inW.Close(); _ = outR.Close() })
 	return r

@@ -31,6 +31,12 @@ type Conn struct {
 	host  Host      // nil if not open
 	used  time.Time // when host was last used
 	facts *Facts
+	// system is the last answer of System, at systemTime.
+	system     *sysinfo.System
+	systemTime time.Time
+	// kept has the answers of Keep, by keyOf. They were complete at keptTime.
+	kept     map[string]*Request
+	keptTime time.Time
 }
 
 // Name returns the host as the user typed it, or "" for the local host.
@@ -82,10 +88,32 @@ func (h *Conn) Facts(ctx context.Context) (f Facts, err error) {
 	return f, err
 }
 
+// maxSystemAge is how long System returns the same answer. The batches of a run share one.
+const maxSystemAge = time.Minute
+
 // System returns what the host's system files report. It returns nil if the host does not permit or
-// support the request.
+// support the request. The answer may be a minute old.
 func (h *Conn) System(ctx context.Context) *sysinfo.System {
-	text, err := Call(ctx, By(h.Retry), OpCapture, true)
+	h.mu.Lock()
+	known, age := h.system, time.Since(h.systemTime)
+	h.mu.Unlock()
+	if age < maxSystemAge {
+		return known
+	}
+	var of Host
+	var text []byte
+	err := h.Retry(ctx, func(st Host) (err error) { of = st; text, err = Call(ctx, st, OpCapture, true); return err })
+	s := parseSystem(text, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() == nil && of != nil && h.host == of {
+		h.system, h.systemTime = s, time.Now()
+	}
+	return s
+}
+
+// parseSystem returns the facts in an answer of OpCapture, or nil.
+func parseSystem(text []byte, err error) *sysinfo.System {
 	if err != nil {
 		return nil
 	}
@@ -218,7 +246,7 @@ func (h *Conn) noteResult(ctx context.Context, st Host, err error) {
 	lost := h.host == st && errors.Is(err, ErrLost)
 	switch {
 	case lost:
-		h.host, h.facts = nil, nil
+		h.host, h.facts, h.system, h.systemTime = nil, nil, nil, time.Time{}
 	case h.host == st && (err == nil || ctx.Err() == nil): // otherwise the host sent no reply
 		h.used = time.Now()
 	}

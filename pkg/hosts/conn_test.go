@@ -13,19 +13,21 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transport"
+	"zxfer/pkg/zfs"
 )
 
 // beta is a host that works until its connection is cut.
 type beta struct {
 	Host
-	cut     error
-	text    string // reply of Capture
-	facts   int    // number of calls
-	pings   int
-	closing error
-	closed  int
-	mute    bool          // it never replies
-	slow    time.Duration // duration of Close
+	cut      error
+	text     string // reply of Capture
+	facts    int    // number of calls
+	captures int    // number of calls
+	pings    int
+	closing  error
+	closed   int
+	mute     bool          // it never replies
+	slow     time.Duration // duration of Close
 }
 
 func (b *beta) Run(ctx context.Context, r *Request) (err error) {
@@ -55,6 +57,7 @@ func (b *beta) HostFacts(ctx context.Context) (Facts, error) {
 }
 
 func (b *beta) Capture(_ context.Context, brief bool) ([]byte, error) {
+	b.captures++
 	if !brief {
 		return nil, errors.New("a job has no time for more")
 	}
@@ -249,4 +252,47 @@ func TestSystem(t *testing.T) {
 	require.Equal(t, "unknown", system(&beta{cut: fault.Refusef("", "the agent's policy forbids it")}))
 	require.Equal(t, "unknown", system(&beta{text: "-- .. --\n"}), "no archive of files")
 	require.Equal(t, "unknown", system())
+}
+
+// TestSystemIsAskedOncePerMinute expects an answer to be reused, also a refusal, until it is old or the
+// connection was lost.
+func TestSystemIsAskedOncePerMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		denies, answers := &beta{cut: fault.Refusef("", "the agent's policy forbids it")}, &beta{text: "-- sys/module/zfs/version --\n2.3.9-1\n"}
+		h := New(&opener{sites: []*beta{denies, answers}}).Get("beta", &transport.Settings{})
+		for range 2 {
+			require.Nil(t, h.System(t.Context()))
+		}
+		require.Equal(t, 1, denies.captures)
+		_ = h.Do(t.Context(), func(Host) error { return ErrLost })
+		for range 2 {
+			require.Equal(t, "2.3.9-1", h.System(t.Context()).ZFS)
+		}
+		require.Equal(t, 1, answers.captures)
+		time.Sleep(maxSystemAge)
+		h.System(t.Context())
+		require.Equal(t, 2, answers.captures)
+	})
+}
+
+// TestKeptAnswers expects Kept to ask the host unless it has an answer to an equal request that is not old.
+func TestKeptAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(&opener{}).Get("beta", &transport.Settings{})
+		on := h.Kept(By(h.Do)) // the host is unreachable
+		known, other := zfs.SendSpec{Dataset: "a", From: "@1", To: "2"}, zfs.SendSpec{Dataset: "a", To: "2"}
+		done := OpEstimate.Request([]zfs.SendSpec{known}, nil)
+		*done.Answer.(*[]uint64) = []uint64{7}
+		h.Keep(done)
+		sizes, err := Estimate(t.Context(), on, []zfs.SendSpec{known})
+		require.NoError(t, err)
+		require.Equal(t, []uint64{7}, sizes)
+		for _, all := range [][]zfs.SendSpec{{other}, {known, other}} {
+			_, err = Estimate(t.Context(), on, all)
+			require.Error(t, err)
+		}
+		time.Sleep(maxKeptAge + 1)
+		_, err = Estimate(t.Context(), on, []zfs.SendSpec{known})
+		require.Error(t, err)
+	})
 }

@@ -24,6 +24,9 @@ type Batch struct {
 	// Newest lists only the most recent snapshot of each target dataset, and full histories only
 	// as far as the plan and identification need them. Result.Target is as limited.
 	Newest bool
+	// Listed, if not nil, returns an answer of ListTarget for this batch, or false if RunBatch must list
+	// the target itself.
+	Listed func(context.Context) (zfs.Listing, bool)
 	// Review, if not nil, is called with the plan before any change. It may refuse datasets and
 	// edit existing conflicts.
 	Review func(*plan.Plan, plan.State)
@@ -100,8 +103,14 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 		return state, err
 	}
 	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label()}
-	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
-		return state, MissingPool(e.target.Conn, target, err)
+	listed := false
+	if b.Listed != nil {
+		state.Target, listed = b.Listed(ctx)
+	}
+	if !listed {
+		if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
+			return state, MissingPool(e.target.Conn, target, err)
+		}
 	}
 	if b.DryRun {
 		state.Target = plan.SimulateRenames(state.Target, b.Renames)
@@ -119,6 +128,36 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 		}
 	}
 	return state, surveySource(ctx, e, b.Plan, &state)
+}
+
+// ListTarget lists the target of a batch. It may run before the snapshots of the batch are taken, to save
+// RunBatch a round trip (see Batch.Listed). It uses the addresses, Plan.Source, Plan.Target,
+// Plan.Recursive, Survey, Copies and Newest.
+func ListTarget(ctx context.Context, b *Batch, at *hosts.Set) (zfs.Listing, error) {
+	target, err := plan.TargetName(b.Plan.Source, b.Plan.Target)
+	if err != nil {
+		return zfs.Listing{}, err
+	}
+	return listTarget(ctx, newEnds(at, b.Source, b.Target, &b.Settings), b, nil, target)
+}
+
+// PredictQueries returns requests that a batch probably makes on the source after its snapshots were taken:
+// for the sizes of the streams, and for the IV sets of their incremental sources. If hosts.Conn.Keep gets
+// the answers, RunBatch saves the round trips. target is an answer of ListTarget. snapshot returns a
+// dataset's new snapshot, or "".
+func PredictQueries(b *Batch, target zfs.Listing, snapshot func(dataset string) string) (all []*hosts.Request) {
+	p := plan.Make(b.Plan, plan.State{Source: plan.Simulate(b.Survey, snapshot), Target: target})
+	var streams []zfs.SendSpec
+	for _, st := range p.Streams() {
+		streams = append(streams, st.Send)
+	}
+	if len(streams) > 0 {
+		all = append(all, hosts.OpEstimate.Request(streams, nil))
+	}
+	if versions, _ := plan.NeedIVSets(p); len(versions) > 0 {
+		all = append(all, hosts.OpProperties.Request(ivSetQuery(versions), nil))
+	}
+	return all
 }
 
 // listAfter lists the target after a batch. If ctx has ended, it still tries for 30 seconds, so

@@ -115,7 +115,7 @@ func checkIVSets(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) 
 
 // ivSets returns the IV set GUIDs of versions by their GUID.
 func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, error) {
-	m, err := h.Properties(ctx, versions, []string{"guid", "ivsetguid"})
+	m, err := hosts.Call(ctx, h.Kept(hosts.By(h.Retry)), hosts.OpProperties, ivSetQuery(versions))
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +130,10 @@ func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, 
 		}
 	}
 	return out, nil
+}
+
+func ivSetQuery(versions []string) hosts.PropertyQuery {
+	return hosts.PropertyQuery{Names: versions, Properties: []string{"guid", "ivsetguid"}}
 }
 
 // lookUpZPLVersions looks up the filesystem versions that a preflight check needs.

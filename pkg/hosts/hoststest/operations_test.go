@@ -2,6 +2,7 @@ package hoststest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ func datasets() []test[testPool] {
 		{"bookmarks", (*suite).testBookmark},
 		{"destroy", (*suite).testDestroy},
 		{"parents", (*suite).testCreateParents},
+		{"in order", (*suite).testInOrder},
 	}
 }
 
@@ -284,4 +286,25 @@ func (s *suite) testDigest(t *testing.T, p testPool) {
 	p.Write(one, "file", 1<<20, 3)
 	p.Snapshot(one, "y")
 	require.NotEqual(t, digest(zfs.SendSpec{Dataset: one, From: "@x", To: "y"}), digest(zfs.SendSpec{Dataset: one, To: "y"}))
+}
+
+// testInOrder takes, holds and destroys a snapshot in order. The hold stops the requests after the first
+// destruction.
+func (s *suite) testInOrder(t *testing.T, p testPool) {
+	ds := p.Create("a")
+	snap := []string{ds + "@x"}
+	held := hosts.Tagged{Tag: "keep", Snapshots: snap}
+	list := hosts.OpList.Request(hosts.ListQuery{Dataset: ds, Versions: true}, nil)
+	on := hosts.By(func(_ context.Context, f func(hosts.Host) error) error { return f(s.site) })
+	errs := hosts.InOrder(t.Context(), on, hosts.OpSnapshot.Request(snap, nil), list, hosts.OpHold.Request(held, nil),
+		hosts.OpDestroy.Request(snap, nil), hosts.OpRelease.Request(held, nil), hosts.OpDestroy.Request(snap, nil))
+	require.NoError(t, errors.Join(errs[:3]...))
+	require.Len(t, list.Answer.(*zfs.Listing).Datasets[0].Versions, 1)
+	requireKind(t, errs[3], zfs.Busy)
+	require.ErrorIs(t, errs[4], hosts.ErrNotStarted)
+	require.ErrorIs(t, errs[5], hosts.ErrNotStarted)
+	require.True(t, exists(t, p, snap[0]))
+	errs = hosts.InOrder(t.Context(), on, hosts.OpRelease.Request(held, nil), hosts.OpDestroy.Request(snap, nil))
+	require.NoError(t, errors.Join(errs...))
+	require.False(t, exists(t, p, snap[0]))
 }

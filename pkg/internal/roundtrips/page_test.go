@@ -25,7 +25,7 @@ type measured struct {
 // docs/dev/round-trips.md must show their timelines.
 func TestRoundTrips(t *testing.T) {
 	var all []measured
-	for _, scenario := range []func(*testing.T) []measured{sendTo, sendFrom} {
+	for _, scenario := range []func(*testing.T) []measured{sendTo, sendFrom, replicateTo, replicateFrom} {
 		all = append(all, scenario(t)...)
 	}
 	var b strings.Builder

@@ -149,6 +149,18 @@ func (r *recorded) Run(ctx context.Context, q *hosts.Request) error {
 	return err
 }
 
+// RunInOrder records requests that are sent at once as one exchange.
+func (r *recorded) RunInOrder(ctx context.Context, all []*hosts.Request) []error {
+	start := time.Now()
+	errs := r.Remote.RunInOrder(ctx, all)
+	var names []string
+	for _, q := range all {
+		names = append(names, "`"+q.Op.Name()+"`")
+	}
+	r.w.record(start, fmt.Sprintf("%s, %s", strings.Join(names, ", "), r.Name()))
+	return errs
+}
+
 func (r *recorded) Close() error {
 	start := time.Now()
 	err := r.Remote.Close()
@@ -180,9 +192,21 @@ func (w *world) measure(command func(at *hosts.Set) error) (float64, string) {
 		}
 		return strings.Compare(a.text, b.text)
 	})
-	var b strings.Builder
+	var lines []string
+	count := map[string]int{} // of the same activities at the same time
 	for _, e := range w.events {
-		fmt.Fprintf(&b, "| %.1f | %.1f | %s |\n", w.trips(e.start.Sub(w.login)), w.trips(e.end.Sub(w.login)), e.text)
+		line := fmt.Sprintf("| %.1f | %.1f | %%s%s |\n", w.trips(e.start.Sub(w.login)), w.trips(e.end.Sub(w.login)), e.text)
+		if count[line]++; count[line] == 1 {
+			lines = append(lines, line)
+		}
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		times := ""
+		if n := count[line]; n > 1 {
+			times = fmt.Sprint(n, " × ")
+		}
+		fmt.Fprintf(&b, line, times)
 	}
 	return total, b.String()
 }

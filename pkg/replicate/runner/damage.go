@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -37,6 +38,46 @@ type damageCheck struct {
 type damageAnswer struct {
 	found zfs.Damage
 	err   error
+}
+
+// earlyDamage holds queries that run during the end of a run. A nil one has none.
+type earlyDamage struct {
+	cancel  func()
+	all     sync.WaitGroup
+	answers map[*side]*damageAnswer // complete after all
+}
+
+// startDamage asks the source, and the targets that a run sent to, for the errors of their pools. It does
+// not wait for the answers. Pools of disks are asked after the scrub.
+func (w *jobRun) startDamage(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, damageTimeout)
+	w.damage = &earlyDamage{cancel: cancel, answers: map[*side]*damageAnswer{}}
+	c := &damageCheck{jobRun: w}
+	for i, s := range append([]*side{w.source}, w.targets...) {
+		if i > 0 && (w.disk(s) != nil || w.run.Targets[i-1].Sent == 0 || w.run.Targets[i-1].Error != "") {
+			continue
+		}
+		a := &damageAnswer{}
+		w.damage.answers[s] = a
+		w.damage.all.Go(func() { a.found, a.err = hosts.Call(ctx, s.host, hosts.OpDamage, c.root(s).Name) })
+	}
+}
+
+// of returns the answer of a side. It waits for all answers.
+func (e *earlyDamage) of(s *side) (a damageAnswer, asked bool) {
+	if e == nil || e.answers[s] == nil {
+		return a, false
+	}
+	e.all.Wait()
+	return *e.answers[s], true
+}
+
+// stop cancels the queries and waits for their end.
+func (e *earlyDamage) stop() {
+	if e != nil {
+		e.cancel()
+		e.all.Wait()
+	}
 }
 
 // checkDamage records pools of the job with data errors, and whether copies can repair them. It
@@ -124,6 +165,11 @@ func (c *damageCheck) root(s *side) endpoint.Endpoint {
 // ask returns the errors of a side. It asks the host once.
 func (c *damageCheck) ask(ctx context.Context, s *side) (zfs.Damage, error) {
 	a, asked := c.answers[s]
+	if !asked {
+		if a, asked = c.damage.of(s); asked {
+			c.answers[s] = a
+		}
+	}
 	if !asked {
 		a.found, a.err = hosts.Call(ctx, s.host, hosts.OpDamage, c.root(s).Name)
 		if ctx.Err() == nil {

@@ -129,7 +129,7 @@ func (s *roleSwitch) rollBack(ctx context.Context, to zfs.Rollback) error {
 			names = append(names, v.In(to.Dataset))
 		}
 	}
-	if _, err := s.jobRun.source.release(ctx, replicate.Tag(s.job.Name, s.t.name), names); err != nil {
+	if err := s.jobRun.source.release(ctx, replicate.Tag(s.job.Name, s.t.name), names); err != nil {
 		return err
 	}
 	return hosts.Run(ctx, s.jobRun.source, hosts.OpRollback, to)

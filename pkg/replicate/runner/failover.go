@@ -310,7 +310,6 @@ func (f *failover) hold(s *side, datasets []*zfs.Dataset, guids map[uint64]bool)
 		return
 	}
 	f.add(s, "hold "+english.Plural(len(names), "common snapshot", ""), func(ctx context.Context) error {
-		_, err := s.place(ctx, replicate.Tag(f.job.Name, f.t.name), names)
-		return err
+		return s.place(ctx, replicate.Tag(f.job.Name, f.t.name), names)
 	})
 }

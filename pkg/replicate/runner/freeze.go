@@ -51,16 +51,16 @@ func frozenIn(names []string, frozen []freeze.Application) []freeze.Application 
 	})
 }
 
-// snapshotAtOnce takes snapshots in one transaction with applications frozen.
-func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Application) error {
+// snapshotAtOnce takes snapshots in one transaction with applications frozen, and then lists with next.
+func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Application, next *relisting) error {
 	if len(frozen) == 0 {
-		return hosts.Run(ctx, w.source.host, hosts.OpSnapshot, names)
+		return next.after(ctx, w.source, hosts.OpSnapshot.Request(names, nil))
 	}
-	q := freeze.Request{Job: w.job.Name, Snapshots: names, Applications: frozen}
-	r, err := hosts.Call(ctx, w.source.host, hosts.OpSnapshotFrozen, q)
-	if err != nil {
+	request := hosts.OpSnapshotFrozen.Request(freeze.Request{Job: w.job.Name, Snapshots: names, Applications: frozen}, nil)
+	if err := next.after(ctx, w.source, request); err != nil {
 		return withKeyHint(err)
 	}
+	r := request.Answer.(*freeze.Result)
 	var why error
 	if r.Stopped {
 		names = nil

@@ -138,7 +138,7 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 			return err
 		}
 	}
-	b := w.send(ctx, v)[0]
+	b := w.send(ctx, v, nil)[0]
 	for _, d := range b.result.Datasets {
 		s.result.Bytes += d.Bytes
 		b.err = cmp.Or(b.err, d.Err)

@@ -114,6 +114,8 @@ func (w *jobRun) heldBatch(t *side) *batch {
 		why = "only target " + w.only + " is sent to, for a switch"
 	case w.pause != nil:
 		why = w.pause.Text(stampLocal)
+	case w.heldAtStart[t.name] != "":
+		why = w.heldAtStart[t.name]
 	case !w.IgnorePause && t.transfer.ClosedAt(w.Now()):
 		why = windowText(t, w.Now())
 	default:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 )
@@ -18,22 +17,17 @@ func (w *jobRun) protect(ctx context.Context, t *side, v *replicate.Survey, p *p
 	w.savePlan(t.name, p, s)
 	defer w.reporter(w.job.Name, t.name).Activity(w.job.Name + ": placing holds and bookmarks before sending to " + t.name)()
 	tag := replicate.Tag(w.job.Name, t.name)
-	unheld, err := w.source.place(ctx, tag, s.Hold)
-	w.shared.Lock()
-	if err == nil {
-		w.held[tag] = append(w.held[tag], s.Hold...)
-	}
-	w.state.Unheld(t.name, unheld)
-	w.shared.Unlock()
-	if len(s.Bookmarks) == 0 {
-		return
-	}
-	if err := hosts.Run(ctx, w.source, hosts.OpBookmark, s.Names()); err != nil {
-		return
-	}
+	hold, bookmark := holdStep(tag, s.Hold), bookmarkStep(s.Names())
+	w.source.runSteps(ctx, present(hold, bookmark))
 	w.shared.Lock()
 	defer w.shared.Unlock()
-	w.bookmarks = append(w.bookmarks, s.Bookmarks...)
+	if hold.done() {
+		w.held[tag] = append(w.held[tag], s.Hold...)
+	}
+	w.state.Unheld(t.name, hold.unheld())
+	if bookmark.done() {
+		w.bookmarks = append(w.bookmarks, s.Bookmarks...)
+	}
 }
 
 // savePlan saves the streams of a plan in the state. If the target is unreachable after an
@@ -55,8 +49,7 @@ func (w *jobRun) savePlan(target string, p *plan.Plan, s *replicate.Steps) {
 	}
 }
 
-// placeRest places the holds that protect has not placed. It returns the names that certainly have
-// no hold.
-func (w *jobRun) placeRest(ctx context.Context, tag string, names []string) ([]string, error) {
-	return w.source.place(ctx, tag, slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(w.held[tag], n) }))
+// notHeld returns the snapshots on which protect has not placed a hold.
+func (w *jobRun) notHeld(tag string, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(w.held[tag], n) })
 }

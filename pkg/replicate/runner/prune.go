@@ -73,7 +73,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		if dryRun {
 			w.showHeld(ctx, p, nil)
 		} else {
-			w.apply(ctx, p, !refused)
+			w.apply(ctx, p, !refused, nil)
 		}
 		if err := p.Failed(); err != nil && p.Refused {
 			errs = append(errs, err)
@@ -87,58 +87,61 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	return all, statedir.UsageToFailed(errors.Join(errs...))
 }
 
-// prune applies retention at the end of a run. Its errors make the run fail although the data
-// arrived.
-func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error) {
-	for _, p := range d.Prunings {
-		removed := w.apply(ctx, p, true)
-		i := slices.IndexFunc(w.targets, func(t *side) bool { return t.name == p.Side })
+// prune completes and records the prunings of a run.
+func (e *ending) prune(ctx context.Context) (failed error) {
+	for _, p := range e.decision.Prunings {
+		removed := e.apply(ctx, p, true, e.destroys[p])
+		i := slices.IndexFunc(e.targets, func(t *side) bool { return t.name == p.Side })
 		if i < 0 {
-			w.run.Pruned += removed
+			e.run.Pruned += removed
 		} else {
-			w.run.Targets[i].Pruned += removed
-			w.run.Targets[i].Removed += p.Removed
+			e.run.Targets[i].Pruned += removed
+			e.run.Targets[i].Removed += p.Removed
 		}
 		if n := p.Unsent(); n > 0 {
-			w.note("%s on %s keeps %s, because a job of sent_on_by has not sent %s on", p.Rule(), p.Side, english.Plural(n, "snapshot", ""), english.PluralWord(n, "it", "them"))
+			e.note("%s on %s keeps %s, because a job of sent_on_by has not sent %s on", p.Rule(), p.Side, english.Plural(n, "snapshot", ""), english.PluralWord(n, "it", "them"))
 		}
 		if p.Error == "" {
 			continue
 		}
-		w.note("%s on %s: %s", p.Rule(), p.Side, p.Error)
+		e.note("%s on %s: %s", p.Rule(), p.Side, p.Error)
 		if i < 0 {
 			failed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
 		} else {
-			t := w.run.Targets[i]
+			t := e.run.Targets[i]
 			t.Outcome, t.Error, t.Hint = outcome.Failed, p.Rule()+": "+p.Error, p.Hint
 		}
 	}
-	if len(d.Bookmarks) == 0 {
+	if e.bookmarks == nil {
 		return failed
 	}
-	if err := hosts.Run(ctx, w.source, hosts.OpDestroy, d.Bookmarks); err != nil {
-		w.note("bookmarks: %v", err)
+	if err := e.bookmarks.result(ctx); err != nil {
+		e.note("bookmarks: %v", err)
 		return failed
 	}
-	w.run.Pruned += len(d.Bookmarks)
-	for _, b := range w.bookmarks { // of intermediate snapshots, which the run needed only until its streams ended
-		if slices.Contains(d.Bookmarks, b.In(b.Dataset)) {
-			w.run.Pruned--
+	stale := e.decision.Bookmarks
+	e.run.Pruned += len(stale)
+	for _, b := range e.jobRun.bookmarks { // of intermediate snapshots, which the run needed only until its streams ended
+		if slices.Contains(stale, b.In(b.Dataset)) {
+			e.run.Pruned--
 		}
 	}
 	return failed
 }
 
-// apply records what retention learned about a side and, with remove, carries out its decision. It
-// returns how many snapshots were destroyed.
-func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool) int {
+// apply records what retention learned about a side and, with remove, carries out its decision. first
+// destroyed the first snapshots; nil = none did. It returns how many snapshots were destroyed.
+func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool, first *step) int {
 	w.state.RecordPruning(p)
 	if !remove {
 		return 0
 	}
 	began, due := time.Now(), len(p.Remove)
+	if first != nil {
+		began = first.began
+	}
 	defer w.activity("destroying %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
-	destroyed := w.side(p.Side).apply(ctx, p)
+	destroyed := w.side(p.Side).apply(ctx, p, first)
 	p.Removed = w.destroyOrphans(ctx, p)
 	if due > 0 && !p.Refused {
 		w.Log(fmt.Sprintf("%s: %s destroyed %s on %s in %s", w.job.Name, p.Rule(), english.Plural(destroyed, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
@@ -184,14 +187,22 @@ func (s *side) showHeld(ctx context.Context, p *replicate.Pruning, coming map[st
 // snapshot.
 const destroyAtOnce = 1000
 
-// apply destroys p.Remove and returns how many snapshots were destroyed.
-func (s *side) apply(ctx context.Context, p *replicate.Pruning) int {
+// apply destroys p.Remove and returns how many snapshots were destroyed. first destroyed the first ones;
+// nil = none did.
+func (s *side) apply(ctx context.Context, p *replicate.Pruning, first *step) int {
 	if p.Error != "" {
 		return 0
 	}
 	var destroyed []string
 	for some := range slices.Chunk(p.Remove, destroyAtOnce) {
-		done, err := s.destroy(ctx, some, p)
+		var err error
+		if first != nil {
+			err = first.result(ctx)
+		} else {
+			err = hosts.Run(ctx, s, hosts.OpDestroy, some)
+		}
+		first = nil
+		done, err := s.settle(ctx, some, err, p)
 		destroyed = append(destroyed, done...)
 		if err != nil {
 			p.Error = err.Error()
@@ -207,14 +218,18 @@ func (s *side) apply(ctx context.Context, p *replicate.Pruning) int {
 	return len(destroyed)
 }
 
-// destroy destroys names in one transaction and returns those that were destroyed. A snapshot that
-// is held, has clones or is being sent fails the whole transaction: destroy keeps it and retries
-// the others. If ZFS does not name it, destroy bisects.
+// destroy destroys names in one transaction and returns those that were destroyed.
 func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := hosts.Run(ctx, s, hosts.OpDestroy, names)
+	return s.settle(ctx, names, hosts.Run(ctx, s, hosts.OpDestroy, names), p)
+}
+
+// settle returns which names were destroyed by one transaction that ended with err. A snapshot that is
+// held, has clones or is being sent fails the whole transaction: settle keeps it and destroys the others.
+// If ZFS does not name it, settle bisects.
+func (s *side) settle(ctx context.Context, names []string, err error, p *replicate.Pruning) ([]string, error) {
 	if err == nil {
 		return names, nil
 	}

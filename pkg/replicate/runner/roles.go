@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -52,18 +53,39 @@ func (r *Runner) standby(j *replicate.Job) error {
 // cannot reach counts as a side without a role: the run reports the error. It does not query targets
 // to which the run sends nothing.
 func (w *jobRun) checkRoles(ctx context.Context, root string) error {
-	defer w.activity("reading the roles of source and copies")()
-	var source observedSide
-	targets := make([]observedSide, len(w.targets))
+	roles, stop := w.readRoles(ctx, root)
+	defer stop()
+	return w.judgeRoles(root, roles)
+}
+
+// sideRoles holds the observed roles of a run. done is closed when they are complete.
+type sideRoles struct {
+	done    chan struct{}
+	source  observedSide
+	targets []observedSide // in the order of the targets
+}
+
+// readRoles reads the roles for judgeRoles in the background. stop cancels that and waits.
+func (w *jobRun) readRoles(ctx context.Context, root string) (r *sideRoles, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	r = &sideRoles{done: make(chan struct{}), targets: make([]observedSide, len(w.targets))}
 	var all sync.WaitGroup
-	all.Go(func() { source = w.source.observe(ctx, root) })
+	all.Go(func() { r.source = w.source.observe(ctx, root) })
 	for i, t := range w.targets {
-		if w.heldBatch(t) != nil || w.withoutDisk(t) != nil {
-			continue
+		if w.heldBatch(t) == nil && w.withoutDisk(t) == nil {
+			all.Go(func() { r.targets[i] = t.observe(ctx, t.target.CopyOf(root, root)) })
 		}
-		all.Go(func() { targets[i] = t.observe(ctx, t.target.CopyOf(root, root)) })
 	}
-	all.Wait()
+	go func() { all.Wait(); close(r.done) }()
+	return r, func() { cancel(); <-r.done }
+}
+
+// judgeRoles waits for the roles and decides for checkRoles.
+func (w *jobRun) judgeRoles(root string, r *sideRoles) error {
+	read := w.activity("reading the roles of source and copies")
+	<-r.done
+	read()
+	source, targets := r.source, r.targets
 	if source.err != nil {
 		return source.err
 	}
@@ -140,25 +162,27 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 		return
 	}
 	copies := b.result.Target.ByName()
+	var changes []*hosts.Request
 	for _, d := range v.DatasetsFor(b.name) {
 		copied := copies[b.target.CopyOf(v.Root, d.Name)]
 		if copied == nil || copied.Inconsistent() {
 			continue
 		}
-		change := w.originChange(ctx, d, copied, b.name, d.Name == v.Root)
-		if change == nil {
-			continue
+		if change := w.originChange(ctx, d, copied, b.name, d.Name == v.Root); change != nil {
+			changes = append(changes, hosts.OpSetProperties.Request(*change, nil))
 		}
-		err := hosts.Run(ctx, b.side, hosts.OpSetProperties, *change)
-		f, _ := b.host.Facts(ctx) // cached
-		switch {
-		case err == nil:
-		case errors.Is(err, hosts.ErrForbidden), errors.Is(err, &zfs.Error{Kind: zfs.Permission}), f.NoAgent != "":
-			return
-		default:
-			w.note("%s: cannot record the properties of the source on %s: %v", b.name, copied.Name, err)
-			return
-		}
+	}
+	if len(changes) == 0 {
+		return
+	}
+	errs := b.inOrder(ctx, changes...) // the first error ends the list
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i < 0 {
+		return
+	}
+	f, _ := b.host.Facts(ctx) // cached
+	if err := errs[i]; !errors.Is(err, hosts.ErrForbidden) && !errors.Is(err, &zfs.Error{Kind: zfs.Permission}) && f.NoAgent == "" {
+		w.note("%s: cannot record the properties of the source on %s: %v", b.name, changes[i].Args.(zfs.PropertyChange).Dataset, err)
 	}
 }
 

@@ -72,6 +72,7 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 	} else {
 		w.keepDamage(err)
 	}
+	w.damage.stop()
 	w.detachDisks(ctx)
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.run.Stopped = ctx.Err() != nil && w.run.Outcome == outcome.Interrupted
@@ -91,27 +92,39 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 
 // execute does the work between the hooks. Its error concerns the whole run.
 func (w *jobRun) execute(ctx context.Context) error {
-	defer w.connectTargets(ctx)()
+	w.heldAtStart = map[string]string{}
+	for _, t := range w.targets {
+		if b := w.heldBatch(t); b != nil {
+			w.heldAtStart[t.name] = b.held
+		}
+	}
+	connected, disconnect := w.connectHosts(ctx)
+	defer disconnect()
+	roles, stop := w.readRoles(ctx, w.source.at.Name)
+	defer stop()
 	settled := w.store.UnchangedCache(w.job)
 	v, err := w.surveyChanged(ctx, settled)
 	if err != nil {
 		return err
 	}
 	defer func() { v.Forget() }() // v is reassigned below
-	if err := w.checkRoles(ctx, v.Root); err != nil {
+	early, stopListing := w.listTargets(ctx, v)
+	defer stopListing()
+	if err := w.judgeRoles(v.Root, roles); err != nil {
 		return err
 	}
 	if err := w.confirm(ctx, v); err != nil {
 		return err
 	}
-	v, missed, snapErr := w.takeSnapshots(ctx, v)
+	v, missed, snapErr := w.takeSnapshots(ctx, v, early)
 	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
 		return snapErr
 	}
 	w.followRenames(ctx, v)
+	connected() // otherwise the batches would ask for the same facts
 	// A failure to take some snapshots does not stop the transfer.
 	after := &replicate.RunState{Survey: v}
-	for i, b := range w.send(ctx, v) {
+	for i, b := range w.send(ctx, v, early) {
 		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
 		if !b.absent {
 			b.updateState(v, missed)
@@ -119,15 +132,11 @@ func (w *jobRun) execute(ctx context.Context) error {
 		after.Targets = append(after.Targets, b.targetState())
 		w.recordOrigins(ctx, v, b)
 	}
+	stopListing()
 	v.AddBookmarks(w.bookmarks)
+	w.startDamage(ctx)
 	d := w.decide(ctx, after)
-	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
-		w.moveHolds(context.WithoutCancel(ctx), h)
-	}
-	var pruneErr error
-	if ctx.Err() == nil {
-		pruneErr = w.prune(ctx, d)
-	}
+	pruneErr := w.finish(ctx, d)
 	if len(w.targets) == 0 {
 		v.EndLocal(missed, cmp.Or(pruneErr, ctx.Err()))
 	}
@@ -140,54 +149,21 @@ func (w *jobRun) execute(ctx context.Context) error {
 	return errors.Join(snapErr, pruneErr, w.freezeErr)
 }
 
-// connectTargets connects to the targets while the source is listed. It ignores errors, because the first
-// user of a connection reports them.
-func (w *jobRun) connectTargets(ctx context.Context) (done func()) {
+// connectHosts connects to the hosts of the run and asks for their facts, while the source is listed. It
+// ignores errors, because the first user of a connection reports them. wait waits for the answers. stop
+// cancels the queries and waits.
+func (w *jobRun) connectHosts(ctx context.Context) (wait, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
+	needed := map[*hosts.Conn]bool{}
 	for _, t := range w.targets {
 		if w.heldBatch(t) == nil {
-			all.Go(func() { _, _ = t.host.Facts(ctx) })
+			needed[w.source.host], needed[t.host] = true, true
 		}
 	}
-	return func() { cancel(); all.Wait() }
-}
-
-// moveHolds moves a target's holds and creates bookmarks. It only notes errors, because the data
-// arrived.
-func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
-	for source, a := range h.Copies {
-		w.state.Dataset(source).Targets[h.Target] = a
+	var all sync.WaitGroup
+	for h := range needed {
+		all.Go(func() { _, _ = h.Facts(ctx) })
+		all.Go(func() { h.System(ctx) })
 	}
-	if err := w.store.Save(w.state); err != nil {
-		w.note("%s: cannot place holds: %v", h.Target, err)
-		return
-	}
-	whole := true
-	done := func(err error) bool {
-		if err != nil {
-			whole = false
-			w.note("%s: %v", h.Target, err)
-		}
-		return err == nil
-	}
-	// Release the old holds only after the new ones are in place.
-	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
-	defer w.activity("placing holds and bookmarks for %s", h.Target)()
-	source, err := w.placeRest(ctx, tag, h.OnSource.Place)
-	placed := done(err)
-	onTarget, err := target.place(ctx, tag, h.OnTarget.Place)
-	placedThere := done(err)
-	if len(h.Bookmarks) > 0 {
-		done(wrap("bookmark", hosts.Run(ctx, w.source, hosts.OpBookmark, h.Bookmarks)))
-	}
-	if placed {
-		source, err = w.source.release(ctx, tag, h.OnSource.Drop)
-		done(err)
-	}
-	if placedThere {
-		onTarget, err = target.release(ctx, tag, h.OnTarget.Drop)
-		done(err)
-	}
-	h.Placed(source, onTarget, whole)
+	return all.Wait, func() { cancel(); all.Wait() }
 }

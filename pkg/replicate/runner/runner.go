@@ -70,6 +70,9 @@ type jobRun struct {
 	pause *decide.Pause
 	// only is the target of a switch: the others are held. "" = all are sent to.
 	only string
+	// heldAtStart has the targets whose bandwidth window was closed when the run started, with the reason.
+	// They stay held if the window opens, because the run has not checked their roles.
+	heldAtStart map[string]string
 	// disks are the disks of targets, by target name.
 	disks map[string]*diskRun
 	// shared guards state, run, held and bookmarks while several targets are served.
@@ -78,6 +81,7 @@ type jobRun struct {
 	// held and bookmarks are what protect placed on the source; held by tag.
 	held      map[string][]string
 	bookmarks []replicate.StepBookmark
+	damage    *earlyDamage // nil before the end of the transfers
 }
 
 // lockRun locks the job and prepares a run. If another command holds the lock, locked waits for it

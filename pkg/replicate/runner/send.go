@@ -21,8 +21,8 @@ import (
 // best.
 const defaultParallel = 2
 
-// send sends the batches of all targets concurrently.
-func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
+// send sends the batches of all targets concurrently. early has listings of targets by listTargets.
+func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]*earlyListing) []*batch {
 	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
 	copies := map[string][]string{}
 	for _, t := range w.targets { // before the first batch starts and changes the state
@@ -46,6 +46,9 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 		}
 		req := w.request(t, v)
 		req.Copies, req.Gate = copies[t.name], g.of(t.name)
+		if l := early[t]; l != nil && l.fits(&req) {
+			req.Listed = l.wait
+		}
 		rep := &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
 		wg.Go(func() {
 			open, cancel := w.untilClosed(ctx, t)
@@ -78,9 +81,8 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	if sent.Since > 0 {
 		since = w.run.Started.Add(-time.Duration(sent.Since))
 	}
-	// Only retention needs the other snapshots of a target.
 	carry, named := t.target.Properties.Carries()
-	b := job.Batch{Survey: survey, Renames: renamesAt(v, t.name), Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
+	b := job.Batch{Survey: survey, Renames: renamesAt(v, t.name), Newest: listsNewest(t), Send: job.Send{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
@@ -111,6 +113,10 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	v.AllowRename(t.target, &b.Plan)
 	return b
 }
+
+// listsNewest reports whether only the most recent snapshots of a target are listed. Only retention needs
+// the others.
+func listsNewest(t *side) bool { return t.target.Retention == nil && !t.target.MirrorsSnapshots() }
 
 // batch is the transfer to one target, and its result.
 type batch struct {

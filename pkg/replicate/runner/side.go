@@ -87,18 +87,6 @@ func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[
 	return out, nil
 }
 
-// place places holds. After an error it returns the names that certainly have no hold.
-func (s *side) place(ctx context.Context, tag string, names []string) (unheld []string, err error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	err = hosts.Run(ctx, s, hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: names})
-	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // ZFS checks permissions before it places the first hold
-		unheld = names
-	}
-	return unheld, wrap("hold", err)
-}
-
 // Run runs an operation and retries it after a lost connection. The operation must be idempotent.
 func (s *side) Run(ctx context.Context, r *hosts.Request) error {
 	ctx, stop := s.watched(ctx)
@@ -106,15 +94,33 @@ func (s *side) Run(ctx context.Context, r *hosts.Request) error {
 	return replicate.InKeys(hosts.By(s.host.Retry).Run(ctx, r))
 }
 
-// release releases holds. It returns the names that certainly have no hold.
-func (s *side) release(ctx context.Context, tag string, names []string) (unheld []string, err error) {
-	if len(names) == 0 {
-		return nil, nil
+// place places holds.
+func (s *side) place(ctx context.Context, tag string, names []string) error {
+	return s.changeHolds(ctx, "hold", hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: names})
+}
+
+// release releases holds.
+func (s *side) release(ctx context.Context, tag string, names []string) error {
+	return s.changeHolds(ctx, "release", hosts.OpRelease, hosts.Tagged{Tag: tag, Snapshots: names})
+}
+
+func (s *side) changeHolds(ctx context.Context, what string, op hosts.Op[hosts.Tagged, hosts.None], q hosts.Tagged) error {
+	if len(q.Snapshots) == 0 {
+		return nil
 	}
-	if err = hosts.Run(ctx, s, hosts.OpRelease, hosts.Tagged{Tag: tag, Snapshots: names}); err == nil {
-		unheld = names
+	return wrap(what, hosts.Run(ctx, s, op, q))
+}
+
+// inOrder runs operations like hosts.InOrder and retries them after a lost connection. They must be
+// idempotent.
+func (s *side) inOrder(ctx context.Context, requests ...*hosts.Request) []error {
+	ctx, stop := s.watched(ctx)
+	defer stop()
+	errs := hosts.InOrder(ctx, s.host.Retry, requests...)
+	for i, err := range errs {
+		errs[i] = replicate.InKeys(err)
 	}
-	return unheld, wrap("release", err)
+	return errs
 }
 
 func wrap(what string, err error) error {

@@ -18,8 +18,8 @@ import (
 
 // takeSnapshots takes all due snapshots in one transaction and lists them. If ZFS refuses, it uses
 // several transactions, as few as possible. missed has the errors of the datasets without a
-// snapshot.
-func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *replicate.Survey, missed map[string]error, err error) {
+// snapshot. early has listings of targets by listTargets.
+func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey, early map[*side]*earlyListing) (now *replicate.Survey, missed map[string]error, err error) {
 	due := v.DueSnapshots()
 	all := due.Names
 	missed = map[string]error{}
@@ -31,9 +31,11 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *r
 	}
 	names, restoring := excludeRestoring(v, all, missed)
 	var first error
+	next := w.newRelisting(v)
 	if len(names) > 0 {
+		next.more = w.predictQueries(ctx, v, names, early)
 		taken := w.activity("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
-		first = w.snapshot(ctx, names, due.Frozen, missed)
+		first = w.snapshot(ctx, names, due.Frozen, missed, next)
 		taken()
 	}
 	if errors.Is(first, errNotFrozen) && len(missed) == len(all) {
@@ -41,7 +43,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *r
 	}
 	if w.run.Snapshots = len(all) - len(missed); w.run.Snapshots > 0 {
 		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
-		now, err := w.relist(ctx, v)
+		now, err := next.finish(ctx)
 		if err != nil {
 			return v, missed, err
 		}
@@ -81,21 +83,24 @@ func excludeRestoring(v *replicate.Survey, names []string, missed map[string]err
 }
 
 // snapshot takes snapshots with applications frozen. If one transaction fails, it bisects. It
-// returns the first error.
-func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.Application, missed map[string]error) error {
-	err := replicate.InKeys(w.snapshotAtOnce(ctx, names, frozen))
+// returns the first error. If the first transaction succeeds, next follows it; nil = none.
+func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.Application, missed map[string]error, next *relisting) error {
+	err := replicate.InKeys(w.snapshotAtOnce(ctx, names, frozen, next))
 	if err == nil {
 		return nil
 	}
+	if next != nil {
+		next.done = false // it would lack the snapshots of further transactions
+	}
 	if len(names) > 1 && maybeOneDataset(err) {
 		if first, second := bisect(names, frozen); len(second) > 0 {
-			return cmp.Or(w.snapshot(ctx, first, frozenIn(first, frozen), missed), w.snapshot(ctx, second, frozenIn(second, frozen), missed))
+			return cmp.Or(w.snapshot(ctx, first, frozenIn(first, frozen), missed, nil), w.snapshot(ctx, second, frozenIn(second, frozen), missed, nil))
 		}
 		if !slices.ContainsFunc(frozen, func(z freeze.Application) bool { return z.Required }) {
 			for i := range frozen {
 				w.recordFreeze(&frozen[i], freeze.Outcome{Error: fmt.Sprintf("its snapshots could not be taken in one transaction: %v", err)}, names)
 			}
-			return w.snapshot(ctx, names, nil, missed)
+			return w.snapshot(ctx, names, nil, missed, nil)
 		}
 	}
 	for _, n := range names {

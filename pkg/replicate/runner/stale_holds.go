@@ -163,7 +163,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 		for _, h := range stale[tag] {
 			destroyed = append(destroyed, h.Snapshot)
 		}
-		if _, err := p.release(ctx, tag, destroyed); err != nil {
+		if err := p.release(ctx, tag, destroyed); err != nil {
 			return out, err
 		}
 		for _, h := range stale[tag] {

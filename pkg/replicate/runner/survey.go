@@ -30,7 +30,7 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedC
 	if held || len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
 		return w.survey(ctx)
 	}
-	v, err := w.list(ctx, hosts.ListQuery{Changed: true, NoAncestors: true})
+	v, err := w.list(ctx, hosts.ListQuery{Changed: true, NoAncestors: true}, w.job.Snapshots.SkipUnchanged)
 	if err != nil {
 		return nil, err
 	}
@@ -49,32 +49,57 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedC
 			v.Unchanged[name] = true
 		}
 	}
-	return w.relist(ctx, v)
+	return w.newRelisting(v).finish(ctx)
 }
 
-func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.Survey, error) {
-	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
+// list lists the source. With sync, it first writes out pending changes, which "written" lacks otherwise.
+func (w *jobRun) list(ctx context.Context, q hosts.ListQuery, sync bool) (*replicate.Survey, error) {
 	defer w.activity("listing %s", w.source.at)()
-	known := w.state.Datasets[q.Dataset]
-	if w.job.Snapshots.SkipUnchanged { // "written" decides whether to take a snapshot
-		w.source.host.Sync(ctx, q.Dataset)
+	r := hosts.OpList.Request(w.wholeSource(q), nil)
+	listed := false
+	if sync { // it fails on a restricted key
+		errs := w.source.inOrder(ctx, hosts.OpSync.Request(w.source.at.Name, nil), r)
+		listed = errs[0] == nil && errs[1] == nil
 	}
-	back := restoreHint(w.source, w.targets, known, w.job.Recursive)
-	l, err := w.source.list(ctx, q)
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) { // the pool is missing, for example after the loss of a host
-		err = job.MissingPool(w.source.host, q.Dataset, err)
-		if back != "" {
-			err = &fault.Error{Class: fault.ClassOf(err), Hint: back, Err: err}
+	if !listed {
+		if err := w.source.Run(ctx, r); err != nil {
+			return nil, w.listError(err)
 		}
 	}
-	if err != nil {
-		return nil, err
+	return w.surveyOf(ctx, r.Answer.(*zfs.Listing))
+}
+
+// wholeSource returns a query for all datasets of the job.
+func (w *jobRun) wholeSource(q hosts.ListQuery) hosts.ListQuery {
+	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
+	return q
+}
+
+// restoreHint returns the commands that restore the source from its copies, or "" if it has none.
+func (w *jobRun) restoreHint() string {
+	return restoreHint(w.source, w.targets, w.state.Datasets[w.source.at.Name], w.job.Recursive)
+}
+
+// listError completes the error of a listing of the source.
+func (w *jobRun) listError(err error) error {
+	if !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+		return err
 	}
+	err = job.MissingPool(w.source.host, w.source.at.Name, err) // for example after the loss of a host
+	if back := w.restoreHint(); back != "" {
+		err = &fault.Error{Class: fault.ClassOf(err), Hint: back, Err: err}
+	}
+	return err
+}
+
+// surveyOf returns the survey of a listing of all datasets of the job.
+func (w *jobRun) surveyOf(ctx context.Context, l *zfs.Listing) (*replicate.Survey, error) {
+	root := w.source.at.Name
 	if len(l.Datasets) == 0 {
-		return nil, sourceMissing(ctx, w.source, w.targets, known, back)
+		return nil, sourceMissing(ctx, w.source, w.targets, w.state.Datasets[root], w.restoreHint())
 	}
 	v := &replicate.Survey{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started,
-		Root: q.Dataset, All: l.Datasets, Source: &l, Unchanged: map[string]bool{}}
+		Root: root, All: l.Datasets, Source: l, Unchanged: map[string]bool{}}
 	v.Choose()
 	w.state.FollowRenames(l.Datasets, slices.ContainsFunc(w.job.Targets, func(t replicate.Target) bool { return t.FollowsRenames() }))
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
@@ -98,7 +123,7 @@ func errAllExcluded(c *replicate.Selection, source *side, of int) error {
 
 // survey lists the source with all its snapshots.
 func (w *jobRun) survey(ctx context.Context) (*replicate.Survey, error) {
-	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true})
+	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true}, w.job.Snapshots.SkipUnchanged)
 }
 
 // changedCopies returns the datasets with a changed copy on any target.
@@ -146,35 +171,83 @@ func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, se
 	return moved, nil
 }
 
-// relist lists the datasets that are not known to be unchanged again, with their snapshots. It
-// reuses the pool and ancestors of v if v has them.
-func (w *jobRun) relist(ctx context.Context, v *replicate.Survey) (*replicate.Survey, error) {
+// relisting lists the datasets that are not known to be unchanged again, with their snapshots. It
+// reuses the pool and ancestors of the survey v if v has them.
+type relisting struct {
+	*jobRun
+	v       *replicate.Survey
+	request *hosts.Request // nil if all datasets are unchanged
+	// more are requests that follow, whose answers the batches need (see job.PredictQueries).
+	more []*hosts.Request
+	done bool
+}
+
+func (w *jobRun) newRelisting(v *replicate.Survey) *relisting {
+	l := &relisting{jobRun: w, v: v}
 	q := hosts.ListQuery{Dataset: v.Root, Versions: true, Changed: true, NoAncestors: v.Source.Pool.Name != ""}
-	now, err := *v, error(nil)
 	if len(v.Unchanged) == 0 {
-		var all *replicate.Survey
-		if all, err = w.list(ctx, q); err != nil {
-			return nil, err
-		}
-		now = *all
+		q = w.wholeSource(q)
 	} else {
-		l := *v.Source
-		now.Source, l.Datasets = &l, nil
 		for _, d := range v.Source.Datasets {
 			if !v.Unchanged[d.Name] {
 				q.Only = append(q.Only, d.Name)
 			}
 		}
 		if len(q.Only) == 0 {
-			return &now, nil
+			return l
 		}
-		defer w.activity("listing %s of %s", english.Plural(len(q.Only), "dataset", ""), w.source.at)()
-		l, err = w.source.list(ctx, q)
+	}
+	l.request = hosts.OpList.Request(q, nil)
+	return l
+}
+
+// after runs r, then lists, and then runs more, in one round trip. It returns the error of r. After a lost
+// connection, it repeats nothing. A nil relisting only runs r.
+func (l *relisting) after(ctx context.Context, on *side, r *hosts.Request) error {
+	if l == nil || l.request == nil {
+		return on.host.Run(ctx, r)
+	}
+	errs := hosts.InOrder(ctx, on.host.Do, slices.Concat([]*hosts.Request{r, l.request}, l.more)...)
+	l.done = errs[0] == nil && errs[1] == nil
+	answered := slices.IndexFunc(errs[2:], func(err error) bool { return err != nil })
+	if answered < 0 {
+		answered = len(l.more)
+	}
+	on.host.Keep(l.more[:answered]...)
+	return errs[0]
+}
+
+// finish returns the new survey. It lists unless after did.
+func (l *relisting) finish(ctx context.Context) (*replicate.Survey, error) {
+	v := l.v
+	if l.request == nil {
+		now, none := *v, *v.Source
+		now.Source, none.Datasets = &none, nil
+		return &now, nil
+	}
+	q, found := l.request.Args.(hosts.ListQuery), l.request.Answer.(*zfs.Listing)
+	if !l.done {
+		what := l.source.at.String()
+		if n := len(q.Only); n > 0 {
+			what = english.Plural(n, "dataset", "") + " of " + what
+		}
+		defer l.activity("listing %s", what)()
+		if err := l.source.Run(ctx, l.request); err != nil {
+			return nil, l.listError(err)
+		}
+	}
+	now := *v
+	if len(q.Only) > 0 {
+		now.Source = found
+	} else if all, err := l.surveyOf(ctx, found); err != nil {
+		return nil, err
+	} else {
+		now = *all
 	}
 	if q.NoAncestors {
 		now.Source.Pool, now.Source.Ancestors = v.Source.Pool, v.Source.Ancestors
 	}
-	return &now, err
+	return &now, nil
 }
 
 // sourceMissing returns the error for a source dataset that does not exist: unknown, renamed or

@@ -286,7 +286,7 @@ func TestCommonSnapshotIsAlwaysHeld(t *testing.T) {
 	}
 	r.now += 10
 	r.run(t)
-	require.Equal(t, []string{zfs.OpHold + " src/c@s3", zfs.OpHold + " dst/copy/c@s3", zfs.OpRelease + " src/c@s2", zfs.OpRelease + " dst/copy/c@s2"}, done)
+	require.Equal(t, []string{zfs.OpHold + " src/c@s3", zfs.OpHold + " dst/copy/c@s3", zfs.OpRelease + " dst/copy/c@s2", zfs.OpRelease + " src/c@s2"}, done)
 }
 
 // TestUnchangedTwiceInASecond changes a dataset twice within a second, with a run in between. It

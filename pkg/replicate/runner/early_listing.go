@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
+)
+
+// earlyListing is a listing of a target that starts before the run takes snapshots, so that its round
+// trip is not in addition to others. The batch of the target uses it, or lists the target again.
+type earlyListing struct {
+	batch   job.Batch // as far as job.ListTarget needs it
+	done    chan struct{}
+	listing zfs.Listing
+	err     error
+	ended   time.Time
+}
+
+// maxListingAge is how old an earlyListing may be. Taking snapshots of frozen applications takes long, and
+// the target may change during that time.
+const maxListingAge = 10 * time.Second
+
+// listTargets starts to list the targets to which the run may send. stop cancels that and waits. It skips
+// disks, which may be detached, and relays, whose survey is not complete.
+func (w *jobRun) listTargets(ctx context.Context, v *replicate.Survey) (all map[*side]*earlyListing, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	all = map[*side]*earlyListing{}
+	for _, t := range w.targets {
+		if w.heldBatch(t) != nil || w.disk(t) != nil || len(v.DatasetsFor(t.name)) == 0 || len(v.ToConfirm()) > 0 {
+			continue
+		}
+		l := &earlyListing{done: make(chan struct{}), batch: job.Batch{Survey: *v.Source, Newest: listsNewest(t), Send: job.Send{
+			Source: w.source.at, Target: t.at, Settings: t.transfer.Settings,
+			Plan: plan.Request{Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive},
+		}}}
+		if len(v.Unchanged) > 0 {
+			l.batch.Copies = v.CopiesToList(t.target)
+		}
+		all[t] = l
+		go func() {
+			defer close(l.done)
+			l.listing, l.err = job.ListTarget(ctx, &l.batch, w.hosts)
+			l.ended = time.Now()
+		}()
+	}
+	return all, func() {
+		cancel()
+		for _, l := range all {
+			<-l.done
+		}
+	}
+}
+
+// fits reports whether a batch needs this listing.
+func (l *earlyListing) fits(b *job.Batch) bool {
+	return len(b.Renames) == 0 && l.batch.Newest == b.Newest && slices.Equal(l.batch.Copies, b.Copies)
+}
+
+// wait returns the listing, or false if it failed or is too old.
+func (l *earlyListing) wait(ctx context.Context) (zfs.Listing, bool) {
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		return zfs.Listing{}, false
+	}
+	return l.listing, l.err == nil && time.Since(l.ended) <= maxListingAge
+}
+
+// maxPredicted is the number of datasets up to which a run plans in advance to save round trips. For more,
+// planning twice takes longer.
+const maxPredicted = 100
+
+// predictQueries returns the requests to the source that the batches will make after snapshots with these
+// names were taken. It returns none if they save no round trip. It waits only for listings of the local
+// host.
+func (w *jobRun) predictQueries(ctx context.Context, v *replicate.Survey, names []string, early map[*side]*earlyListing) (all []*hosts.Request) {
+	if w.source.host.Local() || len(v.Source.Datasets) > maxPredicted {
+		return nil
+	}
+	taken := map[string]string{}
+	for _, n := range names {
+		dataset, snapshot, _ := strings.Cut(n, "@")
+		taken[dataset] = snapshot
+	}
+	for _, t := range w.targets {
+		l := early[t]
+		if l == nil || !t.host.Local() && !l.isDone() {
+			continue
+		}
+		if target, ok := l.wait(ctx); ok {
+			b := w.request(t, v)
+			all = append(all, job.PredictQueries(&b, target, func(dataset string) string { return taken[dataset] })...)
+		}
+	}
+	return all
+}
+
+func (l *earlyListing) isDone() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
