@@ -165,6 +165,7 @@ type Outgoing struct {
 
 // NewOutgoing returns the sending end of a link. The subject is "stream" or "device".
 func NewOutgoing(link *tcp.Link, subject string, opt Options) *Outgoing {
+	link.Sending()
 	n := len(link.Conns())
 	o := &Outgoing{link: link, content: subject, done: make(chan struct{}), Empty: NewWaitTimers(n), limited: NewWaitTimers(n)}
 	o.limit = NewBandwidth(opt, o.limited)
