@@ -23,9 +23,9 @@ type piece struct {
 // in any order. The ring bounds how many wait.
 //
 // A large ring that is always full evicts the processor's cache. So the ring starts small. It
-// grows if it stays full at a moderate rate and the host has idle processors (see expand). Then
-// it hides the first pause of the putter. It also grows while the taker pauses, as a pool does
-// when it syncs, and after the putter paused for longer than the stored pieces lasted.
+// grows if it stays full at a moderate rate (see expand). Then it hides the first pause of the
+// putter. It also grows while the taker pauses, as a pool does when it syncs, and after the
+// putter paused for longer than the stored pieces lasted.
 //
 // The ring cannot deadlock. It admits a piece if its number is below the next one plus the
 // capacity, which always admits the next one. Each connection carries rising numbers, so the
@@ -80,11 +80,11 @@ type resources struct {
 	memory uint64  // bytes
 }
 
-// A full ring grows in advance within these limits.
+// A full ring grows in advance within these limits. Between the two rates, it needs idle processors.
 const (
 	coveredPause = 10 * time.Second // a ring that lasts longer is large enough
+	slowRate     = 160 << 20        // bytes per second; a larger ring costs slower takers nothing
 	maxFullRate  = 512 << 20        // bytes per second; faster takers need the cache
-	minIdleShare = 0.25             // idle processors
 	minTaken     = 8                // pieces between two decisions
 	memoryShare  = 8                // each step takes at most this part of the available memory
 )
@@ -257,10 +257,11 @@ func (r *ring) expand() {
 	}
 	rate := float64(taken) / passed.Seconds() // pieces per second
 	enough := rate * coveredPause.Seconds()
-	if rate*float64(r.block) > maxFullRate || float64(r.capacity) >= enough {
+	bytes := rate * float64(r.block)
+	if bytes > maxFullRate || float64(r.capacity) >= enough {
 		return
 	}
-	if r.resources == nil || r.resources().idle >= minIdleShare {
+	if bytes <= slowRate || r.resources == nil || r.resources().idle >= minIdle {
 		r.grow(min(4, enough/float64(r.capacity)))
 	}
 }

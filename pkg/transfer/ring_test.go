@@ -155,7 +155,9 @@ func TestRingGrowsBeforeAPause(t *testing.T) {
 		"16 MiB last long": {plenty, time.Second, false, 16},
 		"10 Gbit/s":        {plenty, 800 * time.Microsecond, false, 16},
 		"taker keeps up":   {plenty, 8 * time.Millisecond, true, 16},
-		"busy processors":  {resources{idle: 0.1, memory: 1 << 40}, 8 * time.Millisecond, false, 16},
+		"2.5 Gbit/s":       {plenty, 4 * time.Millisecond, false, 256},
+		"2.5 Gbit/s, busy": {resources{idle: 0.05, memory: 1 << 40}, 4 * time.Millisecond, false, 16},
+		"1 Gbit/s, busy":   {resources{idle: 0.05, memory: 1 << 40}, 8 * time.Millisecond, false, 256},
 		"no memory":        {resources{idle: 1, memory: 8*mib - 1}, 8 * time.Millisecond, false, 16},
 		"little memory":    {resources{idle: 1, memory: 64 * mib}, 8 * time.Millisecond, false, 16 + 7*8},
 	} {
