@@ -101,10 +101,10 @@ func offerWindow(fd int) error {
 const (
 	lossCongestion = "bbr"
 	manyLosses     = 300   // one retransmission in this many segments is many
-	fewLosses      = 3000  // one in this many is few; fewer hardly slow several connections down
+	fewLosses      = 1500  // one in this many is few; fewer hardly slow several connections down
 	minLosses      = 4     // least number of few losses
 	minSegments    = 512   // least number of segments for few losses
-	manySegments   = 4096  // least number of segments for many losses
+	manySegments   = 4096  // least number of segments for many losses, and before their count
 	maxSegments    = 12288 // then the count starts again
 )
 
@@ -137,14 +137,14 @@ func (w *lossWatch) callForSwitch(now Network) bool {
 		return false
 	case now.MinRTT <= farRTT || now.Congestion != "cubic" && now.Congestion != "reno":
 		return false
-	case sent >= manySegments && lost*manyLosses >= sent:
+	case w.start.Segments >= manySegments && sent >= manySegments && lost*manyLosses >= sent:
 		return true
 	case lost >= minLosses && lost*fewLosses >= sent && 2*now.RTT < 3*now.MinRTT:
 		if w.lossy {
 			return true
 		}
 		w.start, w.lossy = now, true
-	case sent >= maxSegments:
+	case sent >= maxSegments, w.start.Segments < manySegments && now.Segments >= manySegments:
 		w.start, w.lossy = now, false
 	}
 	return false

@@ -123,15 +123,16 @@ func TestLossesCallForSwitch(t *testing.T) {
 		minRTT     time.Duration
 		steps      []step
 	}{
-		"many":                 {"cubic", far, []step{{far, 600, 100, false}, {queue, 4600, 113, false}, {queue, 4800, 114, true}}},
-		"many in few segments": {"cubic", far, []step{{far, 600, 0, false}, {queue, 4600, 900, false}}},
+		"many":                 {"cubic", far, []step{{queue, 4600, 900, false}, {queue, 9000, 914, false}, {queue, 9100, 915, true}}},
+		"many in few segments": {"cubic", far, []step{{queue, 4600, 0, false}, {queue, 8600, 900, false}}},
 		"the first segments":   {"cubic", far, []step{{far, 20_000, 9000, false}}},
-		"many on a LAN":        {"cubic", time.Millisecond, []step{{far, 600, 0, false}, {queue, 9000, 900, false}}},
-		"many with bbr":        {"bbr", far, []step{{far, 600, 0, false}, {queue, 9000, 900, false}}},
-		"few":                  {"reno", far, []step{{far, 600, 0, false}, {far, 6600, 3, false}, {far, 7000, 4, false}, {far, 12_000, 8, true}}},
-		"few with a queue":     {"cubic", far, []step{{far, 600, 0, false}, {queue, 7000, 4, false}, {queue, 12_000, 8, false}}},
+		"the next ones":        {"cubic", far, []step{{far, 600, 0, false}, {queue, 4600, 900, false}, {queue, 9000, 905, false}}},
+		"many on a LAN":        {"cubic", time.Millisecond, []step{{far, 4600, 0, false}, {queue, 9000, 900, false}}},
+		"many with bbr":        {"bbr", far, []step{{far, 4600, 0, false}, {queue, 9000, 900, false}}},
+		"few":                  {"reno", far, []step{{far, 600, 0, false}, {far, 3600, 3, false}, {far, 4000, 4, false}, {far, 9000, 8, true}}},
+		"few with a queue":     {"cubic", far, []step{{far, 4600, 0, false}, {queue, 9000, 4, false}, {queue, 14_000, 8, false}}},
 		"few, once":            {"cubic", far, []step{{far, 600, 0, false}, {far, 1200, 5, false}, {far, 14_000, 5, false}, {far, 15_000, 9, false}}},
-		"fewer":                {"cubic", far, []step{{far, 600, 0, false}, {far, 12_800, 4, false}, {far, 25_000, 8, false}}},
+		"fewer":                {"cubic", far, []step{{far, 4600, 0, false}, {far, 10_700, 4, false}, {far, 16_800, 8, false}}},
 		"few in few segments":  {"cubic", far, []step{{far, 600, 0, false}, {far, 1111, 4, false}, {far, 1112, 4, false}, {far, 1623, 8, false}, {far, 1624, 8, true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
