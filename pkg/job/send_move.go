@@ -226,7 +226,7 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 	if step.Bytes > 0 {
 		count.Total = step.Done + step.Bytes
 	}
-	options := smallStreamOptions(streamOptions(m.req), step.Bytes)
+	options := smallStreamOptions(m.link.ForLink(streamOptions(m.req)), step.Bytes)
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted data does not compress
 	}

@@ -15,20 +15,23 @@ func TestFacts(t *testing.T) {
 		"proc/sys/kernel/osrelease":  file("6.12.107\n"),
 		"proc/sys/net/ipv4/tcp_rmem": file("4096\t131072\t6291456\n"),
 		"proc/sys/net/ipv4/tcp_wmem": file("4096\t16384\t4194304\n"),
+		"proc/meminfo":               file("MemTotal:       24683520 kB\nMemFree:         1000 kB\nMemAvailable:    2000 kB\n"),
 	}
 	broken := fstest.MapFS{
 		"proc/sys/net/ipv4/tcp_rmem": file("4096 131072\n"),
 		"proc/sys/net/ipv4/tcp_wmem": file("a b c\n"),
+		"proc/meminfo":               file("MemAvailable: -1 kB\n"),
 	}
 	tests := []struct {
 		name        string
 		root        fstest.MapFS
 		zfs, kernel string
 		read, write int64
+		available   uint64
 	}{
-		{"complete", full, "2.3.9-1", "6.12.107", 6291456, 4194304},
-		{"empty", fstest.MapFS{}, "", "", 0, 0},
-		{"malformed", broken, "", "", 0, 0},
+		{"complete", full, "2.3.9-1", "6.12.107", 6291456, 4194304, 2000 << 10},
+		{"empty", fstest.MapFS{}, "", "", 0, 0, 0},
+		{"malformed", broken, "", "", 0, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -37,6 +40,7 @@ func TestFacts(t *testing.T) {
 			require.Equal(t, tt.kernel, Kernel(tt.root))
 			require.Equal(t, tt.read, TCPReadMax(tt.root))
 			require.Equal(t, tt.write, TCPWriteMax(tt.root))
+			require.Equal(t, tt.available, AvailableMemory(tt.root))
 		})
 	}
 }

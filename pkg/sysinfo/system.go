@@ -101,9 +101,19 @@ func osName(root fs.FS) string {
 // userland returns the version in the first line of zfs version.
 func userland(s string) string { return strings.TrimPrefix(s, "zfs-") }
 
-func memory(meminfo string) uint64 {
+func memory(meminfo string) uint64 { return memoryLine(meminfo, "MemTotal:") }
+
+// AvailableMemory returns how many bytes of memory programs can use without swapping, or 0 if
+// unknown.
+// https://man7.org/linux/man-pages/man5/proc_meminfo.5.html
+func AvailableMemory(root fs.FS) uint64 {
+	return memoryLine(text(root, "proc/meminfo"), "MemAvailable:")
+}
+
+// memoryLine returns the bytes of a line of /proc/meminfo, or 0 if unknown.
+func memoryLine(meminfo, name string) uint64 {
 	for l := range strings.Lines(meminfo) {
-		if f := strings.Fields(l); len(f) >= 2 && f[0] == "MemTotal:" {
+		if f := strings.Fields(l); len(f) >= 2 && f[0] == name {
 			n, _ := strconv.ParseUint(f[1], 10, 54) // in KiB; 0 is unknown
 			return n << 10
 		}

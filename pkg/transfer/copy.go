@@ -14,7 +14,14 @@ import (
 //
 // progress may be nil. Copy calls it about twice a second and once at the end.
 func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func(Progress)) (Result, error) {
-	opt = opt.Filled()
+	c := newCopy(src, sink, opt.Filled(), progress)
+	res, err := c.life.Run(ctx)
+	sum := c.reader.digest()
+	res.Frames, res.Digest = int64(c.reader.pieces), hex.EncodeToString(sum[:])
+	return res, err
+}
+
+func newCopy(src Source, sink Sink, opt Options, progress func(Progress)) *copyState {
 	c := &copyState{src: src, writer: newWriter(sink, opt)}
 	c.reader = newReader(src, c.ring, opt.limitedBlock())
 	c.limit = NewBandwidth(opt, WaitTimers{&c.limited})
@@ -22,13 +29,10 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 	c.beforeWrite = func(ctx context.Context, p *piece) error {
 		return c.limit.Wait(ctx, len(p.block.Payload()), &c.limited)
 	}
-	c.life = &Lifecycle{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
+	c.life = &Lifecycle{ring: c.ring, Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
 		Abandon: func() error { return c.sinkErr }, Target: sink.Name(), Account: c.account, Stalled: c.stalled, Worked: workOf(src),
 		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
-	res, err := c.life.Run(ctx)
-	sum := c.reader.digest()
-	res.Frames, res.Digest = int64(c.reader.pieces), hex.EncodeToString(sum[:])
-	return res, err
+	return c
 }
 
 // copyState is the state of one Copy.

@@ -22,9 +22,10 @@ type piece struct {
 // ring passes pieces from one stage to the next in the order of their numbers. They may arrive
 // in any order. The ring bounds how many wait.
 //
-// A large ring that is always full only evicts the processor's cache. So the ring starts small.
-// It grows while the taker pauses, as a pool does when it syncs. It also grows after the putter
-// paused for longer than the stored pieces lasted.
+// A large ring that is always full evicts the processor's cache. So the ring starts small. It
+// grows if it stays full at a moderate rate (see expand). Then it hides the first pause of the
+// putter. It also grows while the taker pauses, as a pool does when it syncs, and after the
+// putter paused for longer than the stored pieces lasted.
 //
 // The ring cannot deadlock. It admits a piece if its number is below the next one plus the
 // capacity, which always admits the next one. Each connection carries rising numbers, so the
@@ -49,6 +50,11 @@ type ring struct {
 	lastTaken    time.Time     // when a piece was last taken
 	takeInterval time.Duration // moving average between takes
 
+	waits   uint64     // pieces that waited for room
+	counted ringCounts // at the last call of expand
+	// resources returns the spare resources of the host; nil if they are unlimited.
+	resources func() resources
+
 	free         []*tcp.Block // a stack: the last block used is in the cache
 	block, front int
 }
@@ -60,6 +66,27 @@ const initialSize = 16 << 20
 const (
 	stoppedAfter     = 20 * time.Millisecond
 	stoppedIntervals = 8
+)
+
+// ringCounts holds the counts of a ring at one moment.
+type ringCounts struct {
+	at          time.Time
+	waits, next uint64
+}
+
+// resources holds the spare resources of a host.
+type resources struct {
+	idle   float64 // processors
+	memory uint64  // bytes
+}
+
+// A full ring grows in advance within these limits. Between the two rates, it needs idle processors.
+const (
+	coveredPause = 10 * time.Second // a ring that lasts longer is large enough
+	slowRate     = 160 << 20        // bytes per second; a larger ring costs slower takers nothing
+	maxFullRate  = 512 << 20        // bytes per second; faster takers need the cache
+	minTaken     = 8                // pieces between two decisions
+	memoryShare  = 8                // each step takes at most this part of the available memory
 )
 
 // newRing returns a ring for up to about size bytes in blocks of block bytes. Each block has
@@ -97,6 +124,7 @@ func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	defer r.mu.Unlock()
 	n := p.header.Position
 	if r.mustWait(n) {
+		r.waits++
 		full.Start()
 		for r.mustWait(n) {
 			r.waitForRoom()
@@ -180,7 +208,9 @@ func (r *ring) waitForRoom() {
 	}
 	left := max(stoppedAfter, stoppedIntervals*r.takeInterval) - r.lastFull.Sub(r.lastTaken)
 	if left <= 0 {
-		r.grow(2)
+		if !r.grow(2) {
+			r.notFull.Wait()
+		}
 		return
 	}
 	chunk := time.AfterFunc(left, func() {
@@ -192,11 +222,47 @@ func (r *ring) waitForRoom() {
 	chunk.Stop()
 }
 
-// grow multiplies the capacity, up to the number of slots.
-func (r *ring) grow(times float64) {
-	if more := uint64(min(float64(r.capacity)*times+0.5, float64(len(r.slots)))); more > r.capacity {
-		r.capacity, r.lastFull = more, time.Time{}
-		r.notFull.Broadcast()
+// grow multiplies the capacity, up to the number of slots and as far as the host has memory. It
+// reports whether the ring grew.
+func (r *ring) grow(times float64) bool {
+	more := uint64(min(float64(r.capacity)*times+0.5, float64(len(r.slots))))
+	if more <= r.capacity {
+		return false
+	}
+	if r.resources != nil {
+		more = min(more, r.capacity+r.resources().memory/memoryShare/uint64(r.block))
+	}
+	r.lastFull = time.Time{} // also without memory, so that the next attempt is not immediate
+	if more <= r.capacity {
+		return false
+	}
+	r.capacity = more
+	r.notFull.Broadcast()
+	return true
+}
+
+// expand grows the ring if it was full since the previous call, and if a larger one could hide
+// a pause of the putter. The blocks are allocated only when pieces need them.
+func (r *ring) expand() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, now := r.counted, ringCounts{at: time.Now(), waits: r.waits, next: r.next}
+	taken, passed := now.next-before.next, now.at.Sub(before.at)
+	if !before.at.IsZero() && taken < minTaken {
+		return
+	}
+	r.counted = now
+	if before.at.IsZero() || 2*(now.waits-before.waits) < taken || passed <= 0 {
+		return
+	}
+	rate := float64(taken) / passed.Seconds() // pieces per second
+	enough := rate * coveredPause.Seconds()
+	bytes := rate * float64(r.block)
+	if bytes > maxFullRate || float64(r.capacity) >= enough {
+		return
+	}
+	if bytes <= slowRate || r.resources == nil || r.resources().idle >= minIdle {
+		r.grow(min(4, enough/float64(r.capacity)))
 	}
 }
 

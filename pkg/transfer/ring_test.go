@@ -1,7 +1,10 @@
 package transfer
 
 import (
+	"context"
+	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,3 +137,135 @@ func TestRingGrowsOnDemand(t *testing.T) {
 		waiting.Wait()
 	})
 }
+
+// TestRingGrowsBeforeAPause expects that a ring that stays full grows before either end pauses, but only
+// if the larger ring is useful and the host has the resources. It runs on a simulated clock.
+func TestRingGrowsBeforeAPause(t *testing.T) {
+	t.Parallel()
+	const block, mib = 1 << 20, 1 << 20
+	plenty := resources{idle: 1, memory: 1 << 40}
+	for name, tt := range map[string]struct {
+		spare    resources
+		interval time.Duration // between two pieces taken
+		keepsUp  bool          // the taker is as fast as the putter
+		want     uint64        // capacity in the end, about
+	}{
+		"1 Gbit/s":         {plenty, 8 * time.Millisecond, false, 256},
+		"10 seconds":       {plenty, 90 * time.Millisecond, false, 115},
+		"16 MiB last long": {plenty, time.Second, false, 16},
+		"10 Gbit/s":        {plenty, 800 * time.Microsecond, false, 16},
+		"taker keeps up":   {plenty, 8 * time.Millisecond, true, 16},
+		"2.5 Gbit/s":       {plenty, 4 * time.Millisecond, false, 256},
+		"2.5 Gbit/s, busy": {resources{idle: 0.05, memory: 1 << 40}, 4 * time.Millisecond, false, 16},
+		"1 Gbit/s, busy":   {resources{idle: 0.05, memory: 1 << 40}, 8 * time.Millisecond, false, 256},
+		"no memory":        {resources{idle: 1, memory: 8*mib - 1}, 8 * time.Millisecond, false, 16},
+		"little memory":    {resources{idle: 1, memory: 64 * mib}, 8 * time.Millisecond, false, 16 + 7*8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRing(256*mib, block, 0)
+				r.resources = func() resources { return tt.spare }
+				r.takeInterval = tt.interval // so that no interval counts as a pause
+				var ends sync.WaitGroup
+				ends.Go(func() { // the putter
+					for n := uint64(0); ; n++ {
+						if tt.keepsUp {
+							time.Sleep(tt.interval)
+						}
+						if r.put(&piece{header: tcp.Header{Position: n}}, new(tcp.WaitTimer)) != nil {
+							return
+						}
+					}
+				})
+				ends.Go(func() { // the taker
+					for {
+						if _, err := r.take(new(tcp.WaitTimer)); err != nil {
+							return
+						}
+						time.Sleep(tt.interval)
+					}
+				})
+				for range 8 {
+					r.expand()
+					time.Sleep(progressInterval)
+				}
+				synctest.Wait()
+				r.mu.Lock()
+				capacity, held := r.capacity, r.end-r.next
+				r.mu.Unlock()
+				require.InEpsilon(t, tt.want, capacity, 0.05)
+				if !tt.keepsUp {
+					require.GreaterOrEqual(t, held, capacity-1, "the putter is ahead by the whole ring")
+				}
+				r.fail(ErrStall)
+				ends.Wait()
+			})
+		})
+	}
+}
+
+// TestRingWithoutMemoryWaits expects that a putter waits if the taker pauses and the host lacks memory.
+func TestRingWithoutMemoryWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, next := newRing(64<<20, 1<<20, 0), uint64(0)
+		asked := 0
+		r.resources = func() resources { asked++; return resources{idle: 1} }
+		drain(t, r, 0, &next)
+		held, waiting := fill(t, r, &next)
+		require.Equal(t, uint64(16), held)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 1, asked)
+		_, err := r.take(new(tcp.WaitTimer))
+		require.NoError(t, err)
+		waiting.Wait()
+	})
+}
+
+// TestSourceIsReadAheadOfItsPause expects that a transfer has read far ahead of a slower target when the
+// source pauses for the first time.
+func TestSourceIsReadAheadOfItsPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const buffer, block = 64 << 20, 256 << 10
+		src := &pausingSource{pauseAfter: 192 << 20}
+		c := newCopy(src, &slowSink{pause: 4 * time.Millisecond, src: src}, Options{Buffer: buffer, Block: block}.Filled(), nil)
+		c.ring.resources = func() resources { return resources{idle: 1, memory: 1 << 40} }
+		_, err := c.life.Run(t.Context())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, src.ahead, int64(buffer-block))
+	})
+}
+
+// pausingSource pauses once after so many bytes.
+type pausingSource struct {
+	pauseAfter, read, written, ahead int64 // ahead of the sink, at the pause
+}
+
+func (s *pausingSource) Read(p []byte) (int, error) {
+	if s.read >= s.pauseAfter {
+		s.ahead = s.read - atomic.LoadInt64(&s.written)
+		return 0, io.EOF
+	}
+	s.read += int64(len(p))
+	return len(p), nil
+}
+func (s *pausingSource) Close() error { return nil }
+func (s *pausingSource) Name() string { return "source" }
+
+// slowSink takes a while for each block.
+type slowSink struct {
+	pause time.Duration
+	src   *pausingSource
+}
+
+func (s *slowSink) Write(p []byte) (int, error) {
+	time.Sleep(s.pause)
+	atomic.AddInt64(&s.src.written, int64(len(p)))
+	return len(p), nil
+}
+func (s *slowSink) Withhold() int                { return 0 }
+func (s *slowSink) Commit(context.Context) error { return nil }
+func (s *slowSink) Abort(error) error            { return nil }
+func (s *slowSink) Name() string                 { return "sink" }

@@ -38,9 +38,10 @@ type Link struct {
 	noPath         bool // all paths failed
 	listener       Host // nil for Local
 	dialer         Host
-	dial           string // which side dials: source, target
-	address        string // of the listener
-	peer           string // the only address that may connect, "" = any
+	dial           string        // which side dials: source, target
+	rtt            time.Duration // between the hosts, 0 = unknown
+	address        string        // of the listener
+	peer           string        // the only address that may connect, "" = any
 	// deadline is how long both ends wait for the connections.
 	deadline time.Duration
 	// used is set once a probe or data has passed the link.
@@ -66,6 +67,18 @@ func (l Link) Resolve(encrypted bool) Link {
 func (l Link) ForSize(bytes uint64) Link {
 	l.Streams = l.connections(bytes)
 	return l
+}
+
+// farBlock is the frame size in bytes for several connections with a long round trip. If one slows
+// down after a loss, the others soon wait for the frame that it carries.
+const farBlock = 256 << 10
+
+// ForLink returns the options with the frame size for the link.
+func (l Link) ForLink(o transfer.Options) transfer.Options {
+	if l.rtt > lanRTT && l.Streams > 1 {
+		o.Block = farBlock
+	}
+	return o
 }
 
 // Options returns the options of a stream that starts at now.
@@ -138,8 +151,9 @@ const (
 // chooseStreams makes streams × window twice the bandwidth-delay product of a 10 Gbit/s link.
 // Windows are bounded by the kernels' limits.
 func (l *Link) chooseStreams(a, b Side) {
+	l.rtt = a.RTT() + b.RTT()
 	if l.Streams == 0 {
-		l.Streams = streamsFor(int64(l.Window), a.RTT()+b.RTT(), a.Facts, b.Facts)
+		l.Streams = streamsFor(int64(l.Window), l.rtt, a.Facts, b.Facts)
 	}
 }
 
@@ -164,9 +178,11 @@ func streamsFor(window int64, rtt time.Duration, a, b hosts.Facts) int {
 const maxTLSConnection = 256 << 30
 
 // Least bytes for each connection, if the user did not request a number. With fewer bytes,
-// another connection hardly helps, and costs a handshake or an ssh login.
+// another connection hardly helps, and costs a handshake or an ssh login. If the round trip is
+// long, a connection takes many to reach its rate, so that more of them help sooner.
 const (
 	bytesPerConnection    = 8 << 20
+	bytesPerFarConnection = 2 << 20
 	bytesPerSSHConnection = 64 << 20
 )
 
@@ -175,8 +191,11 @@ func (l *Link) connections(bytes uint64) int {
 	n := l.Streams
 	if l.requested.Streams == 0 && bytes > 0 {
 		each := uint64(bytesPerConnection)
-		if l.Wire == transport.SSH {
+		switch {
+		case l.Wire == transport.SSH:
 			each = bytesPerSSHConnection
+		case l.rtt > lanRTT:
+			each = bytesPerFarConnection
 		}
 		n = int(min(uint64(n), (bytes+each-1)/each))
 	}

@@ -78,6 +78,33 @@ func TestSmallStreamsUseFewConnections(t *testing.T) {
 	}
 }
 
+// TestFarLinksUseMoreConnections expects more connections and smaller frames over a long round trip.
+func TestFarLinksUseMoreConnections(t *testing.T) {
+	t.Parallel()
+	facts := hosts.Facts{TCP: tcp.TCP{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}}
+	for _, tt := range []struct {
+		rtt     time.Duration
+		streams int // requested
+		bytes   uint64
+		want    int
+		block   int // 0 = the default
+	}{
+		{time.Millisecond, 0, 50 << 20, 1, 0},
+		{100 * time.Millisecond, 0, 50 << 20, 8, farBlock},
+		{100 * time.Millisecond, 0, 5 << 20, 3, farBlock},
+		{100 * time.Millisecond, 0, 2 << 20, 1, 0},
+		{100 * time.Millisecond, 1, 50 << 20, 1, 0},
+		{time.Millisecond, 4, 50 << 20, 4, 0},
+	} {
+		remote := side("b", facts)
+		remote.Host = &host{label: "b", rtt: tt.rtt}
+		remote.Facts.SSHLocal, remote.Facts.SSHPeer = "10.0.0.2", "10.0.0.1"
+		l := mustChoose(t, transport.Settings{Streams: tt.streams}, side("", facts), remote).ForSize(tt.bytes)
+		require.Equal(t, tt.want, l.Streams, tt)
+		require.Equal(t, tt.block, l.ForLink(transfer.Options{}).Block, tt)
+	}
+}
+
 func TestStreamsFor(t *testing.T) {
 	t.Parallel()
 	usual := hosts.Facts{TCP: tcp.TCP{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}}

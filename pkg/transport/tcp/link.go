@@ -19,15 +19,16 @@ type Link struct {
 	conns []*Conn
 
 	receiving       bool
-	congestionFixed bool    // chosen by the user or by WatchLosses
-	lastChecked     Network // at the last check for losses
+	windowFixed     bool // chosen by the user
+	congestionFixed bool // chosen by the user or by WatchLosses
+	losses          lossWatch
 
 	mu   sync.Mutex
 	last Network // the last complete figures of the kernel
 }
 
 func newLink(mode Mode, s transport.Socket, conns []*Conn) *Link {
-	return &Link{mode: mode, conns: conns, congestionFixed: s.Congestion != ""}
+	return &Link{mode: mode, conns: conns, windowFixed: s.Window != 0, congestionFixed: s.Congestion != ""}
 }
 
 // Mode returns the mode of the connections.
@@ -48,21 +49,47 @@ func (l *Link) Local() netip.Addr {
 // Conns returns the connections by stream number.
 func (l *Link) Conns() []*Conn { return l.conns }
 
+// control calls f with the socket of each connection. It ignores errors: if a connection is closed, the
+// next read or write fails.
+func (l *Link) control(f func(fd int) error) {
+	for _, c := range l.conns {
+		if raw, err := c.tcp.SyscallConn(); err == nil {
+			_ = control(raw, f)
+		}
+	}
+}
+
 // Receiving marks this end as the receiver. The peer reads the receiver's small frames immediately,
 // so unacknowledged bytes mean a dead network. Without this, only many minutes of
 // retransmissions would reveal it.
-func (l *Link) Receiving() {
+//
+// If the round trip is long, the connections offer a large window from the start.
+func (l *Link) Receiving() { l.setReceiving(l.far()) }
+
+func (l *Link) setReceiving(far bool) {
 	l.receiving = true
-	for _, c := range l.conns {
-		raw, err := c.tcp.SyscallConn()
-		if err != nil {
-			continue // closed: the next read fails
+	l.control(func(fd int) error {
+		if far && !l.windowFixed {
+			_ = offerWindow(fd) // if it fails, the window grows slowly
 		}
-		_ = control(raw, func(fd int) error {
-			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
+		return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
+	})
+}
+
+// Sending marks this end as the sender. If the round trip is long, the kernel holds little unsent data
+// for each of several connections.
+func (l *Link) Sending() { l.setSending(l.far()) }
+
+func (l *Link) setSending(far bool) {
+	if far && len(l.conns) > 1 {
+		l.control(func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 		})
 	}
 }
+
+// far reports whether the round trip is longer than in any LAN.
+func (l *Link) far() bool { return l.Network().MinRTT > farRTT }
 
 // Interrupt makes all reads of this end fail permanently, and keeps the connections open for
 // Abort. Unless this end is the receiver, writes fail, too. The receiver's writes are small,

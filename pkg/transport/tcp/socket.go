@@ -67,44 +67,87 @@ func control(c syscall.RawConn, f func(fd int) error) error {
 	return ferr
 }
 
+// farRTT is a longer round trip than in any LAN.
+const farRTT = 5 * time.Millisecond
+
+// Sizes in bytes for the connections of a link with a long round trip.
+const (
+	// farWindow is the receive window offered from the start. Otherwise the kernel offers 64 KiB
+	// and doubles that with each round trip of data. This delays the slow start of cubic. bbr takes
+	// the window for the limit of the link and stops its fast start.
+	farWindow = 4 << 20
+	// maxUnsent bounds the data that the kernel holds unsent for each of several connections.
+	// If a connection slows down after a loss, the others would wait for that data.
+	maxUnsent = 256 << 10
+)
+
+// offerWindow makes a socket offer farWindow, up to half of net.ipv4.tcp_rmem[2]. SO_RCVLOWAT
+// enlarges the buffer that far and leaves autotuning on. SO_RCVBUF would end autotuning.
+//
+// https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp.c (tcp_set_rcvlowat)
+func offerWindow(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, farWindow); err != nil {
+		return err
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1) // the default
+}
+
 // cubic and reno take a lost segment for congestion. If a link loses segments for other
 // reasons, that costs most of the rate over a long round trip. bbr uses the delivery rate
 // instead: https://queue.acm.org/detail.cfm?id=3022184. Without losses it is no faster.
+//
+// Many losses suffice for the switch. Few losses count only while the round trip is short, because a
+// congested link has a queue, and only twice in a row: slow start overruns a small queue once.
 const (
 	lossCongestion = "bbr"
-	minLossyRTT    = 5 * time.Millisecond // longer than in any LAN
-	lossRatio      = 300                  // one retransmission in this many segments is lossy
-	minSegments    = 4096                 // least number of segments between checks
+	manyLosses     = 300   // one retransmission in this many segments is many
+	fewLosses      = 1500  // one in this many is few; fewer hardly slow several connections down
+	minLosses      = 4     // least number of few losses
+	minSegments    = 512   // least number of segments for few losses
+	manySegments   = 4096  // least number of segments for many losses, and before their count
+	maxSegments    = 12288 // then the count starts again
 )
 
 // WatchLosses switches the connections of a sender to bbr if losses call for it. It does
 // nothing if the user chose an algorithm or the kernel lacks bbr. One goroutine calls it
 // periodically.
 func (l *Link) WatchLosses() {
-	if l.congestionFixed {
-		return
-	}
-	now, previous := l.Network(), l.lastChecked
-	if now.Segments < previous.Segments+minSegments {
-		return
-	}
-	l.lastChecked = now
-	if !now.lossy(previous) {
+	if l.congestionFixed || !l.losses.callForSwitch(l.Network()) {
 		return
 	}
 	l.congestionFixed = true
-	for _, c := range l.conns {
-		if raw, err := c.tcp.SyscallConn(); err == nil {
-			_ = control(raw, func(fd int) error { return setCongestion(fd, transport.Socket{Congestion: lossCongestion}) }) // on failure, the algorithm stays
-		}
-	}
+	l.control(func(fd int) error { return setCongestion(fd, transport.Socket{Congestion: lossCongestion}) }) // on failure, the algorithm stays
 }
 
-// lossy reports whether the link has lost too much since the previous check. The first check
-// never counts: slow start causes losses of its own.
-func (n Network) lossy(previous Network) bool {
-	return previous.Segments > 0 && n.MinRTT > minLossyRTT && (n.Congestion == "cubic" || n.Congestion == "reno") &&
-		(n.Retransmits-previous.Retransmits)*lossRatio >= n.Segments-previous.Segments
+// lossWatch counts the losses of a sender.
+type lossWatch struct {
+	start Network // at the start of the count
+	lossy bool    // the previous count had few losses
+}
+
+// callForSwitch reports whether the losses since the start of the count call for bbr. The first
+// segments never count: slow start causes losses of its own.
+func (w *lossWatch) callForSwitch(now Network) bool {
+	sent, lost := now.Segments-w.start.Segments, now.Retransmits-w.start.Retransmits
+	switch {
+	case sent < minSegments:
+		return false
+	case w.start.Segments == 0:
+		w.start = now
+		return false
+	case now.MinRTT <= farRTT || now.Congestion != "cubic" && now.Congestion != "reno":
+		return false
+	case w.start.Segments >= manySegments && sent >= manySegments && lost*manyLosses >= sent:
+		return true
+	case lost >= minLosses && lost*fewLosses >= sent && 2*now.RTT < 3*now.MinRTT:
+		if w.lossy {
+			return true
+		}
+		w.start, w.lossy = now, true
+	case sent >= maxSegments, w.start.Segments < manySegments && now.Segments >= manySegments:
+		w.start, w.lossy = now, false
+	}
+	return false
 }
 
 // TCP lists what a host's kernel offers to sockets. A zero field is unknown.

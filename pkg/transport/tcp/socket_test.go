@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/size"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport"
 )
@@ -107,20 +108,99 @@ func TestRootWithoutCapabilities(t *testing.T) {
 	require.Equal(t, TCP{Congestion: []string{"reno", "cubic"}}, <-got)
 }
 
-func TestLossy(t *testing.T) {
+// TestLossesCallForSwitch expects a switch after many losses, and after few ones that are not due to
+// a queue. Each step is a later state of one link.
+func TestLossesCallForSwitch(t *testing.T) {
 	t.Parallel()
-	previous := Network{Segments: 5000, Retransmits: 900}
-	far := Network{Congestion: "cubic", MinRTT: 20 * time.Millisecond, Segments: 11_000, Retransmits: 920}
-	require.True(t, far.lossy(previous), "20 of 6,000")
-	require.False(t, far.lossy(Network{}), "the first segments")
-	for name, change := range map[string]func(*Network){
-		"19 of 6,000": func(n *Network) { n.Retransmits-- },
-		"near":        func(n *Network) { n.MinRTT = time.Millisecond },
-		"another set": func(n *Network) { n.Congestion = "bbr" },
+	const far, queue = 20 * time.Millisecond, 50 * time.Millisecond
+	type step struct {
+		rtt            time.Duration
+		sent, lost     uint64
+		callsForSwitch bool
+	}
+	for name, tt := range map[string]struct {
+		congestion string
+		minRTT     time.Duration
+		steps      []step
+	}{
+		"many":                 {"cubic", far, []step{{queue, 4600, 900, false}, {queue, 9000, 914, false}, {queue, 9100, 915, true}}},
+		"many in few segments": {"cubic", far, []step{{queue, 4600, 0, false}, {queue, 8600, 900, false}}},
+		"the first segments":   {"cubic", far, []step{{far, 20_000, 9000, false}}},
+		"the next ones":        {"cubic", far, []step{{far, 600, 0, false}, {queue, 4600, 900, false}, {queue, 9000, 905, false}}},
+		"many on a LAN":        {"cubic", time.Millisecond, []step{{far, 4600, 0, false}, {queue, 9000, 900, false}}},
+		"many with bbr":        {"bbr", far, []step{{far, 4600, 0, false}, {queue, 9000, 900, false}}},
+		"few":                  {"reno", far, []step{{far, 600, 0, false}, {far, 3600, 3, false}, {far, 4000, 4, false}, {far, 9000, 8, true}}},
+		"few with a queue":     {"cubic", far, []step{{far, 4600, 0, false}, {queue, 9000, 4, false}, {queue, 14_000, 8, false}}},
+		"few, once":            {"cubic", far, []step{{far, 600, 0, false}, {far, 1200, 5, false}, {far, 14_000, 5, false}, {far, 15_000, 9, false}}},
+		"fewer":                {"cubic", far, []step{{far, 4600, 0, false}, {far, 10_700, 4, false}, {far, 16_800, 8, false}}},
+		"few in few segments":  {"cubic", far, []step{{far, 600, 0, false}, {far, 1111, 4, false}, {far, 1112, 4, false}, {far, 1623, 8, false}, {far, 1624, 8, true}}},
 	} {
-		n := far
-		change(&n)
-		require.False(t, n.lossy(previous), name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var w lossWatch
+			for i, s := range tt.steps {
+				got := w.callForSwitch(Network{Congestion: tt.congestion, MinRTT: tt.minRTT, RTT: s.rtt, Segments: s.sent, Retransmits: s.lost})
+				require.Equal(t, s.callsForSwitch, got, "step %d", i)
+			}
+		})
+	}
+}
+
+// TestFarLink expects that a link with a long round trip offers a large window and holds little unsent
+// data, and that it still moves data. A short round trip and a requested window change nothing.
+func TestFarLink(t *testing.T) {
+	t.Parallel()
+	option := func(l *Link, level, name int) (values []int) {
+		for _, c := range l.conns {
+			raw, err := c.tcp.SyscallConn()
+			require.NoError(t, err)
+			require.NoError(t, control(raw, func(fd int) error {
+				v, err := unix.GetsockoptInt(fd, level, name)
+				values = append(values, v)
+				return err
+			}))
+		}
+		return values
+	}
+	for name, tt := range map[string]struct {
+		streams      int
+		window       size.Size
+		far          bool
+		offers, hold bool
+	}{
+		"far":             {2, 0, true, true, true},
+		"near":            {2, 0, false, false, false},
+		"one connection":  {1, 0, true, true, false},
+		"fixed by a user": {2, 64 << 10, true, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, _ := listen(t, Offer{Mode: Signed, Streams: tt.streams, Socket: transport.Socket{Window: tt.window}})
+			d, a := connect(t, l, l.Ticket())
+			before := option(a, unix.SOL_SOCKET, unix.SO_RCVBUF)
+			a.setReceiving(tt.far)
+			d.setSending(tt.far)
+			offered := min(farWindow, int(ReadTCP(os.DirFS("/")).TCPReadMax/2))
+			for i, after := range option(a, unix.SOL_SOCKET, unix.SO_RCVBUF) {
+				if tt.offers {
+					require.GreaterOrEqual(t, after, offered)
+				} else {
+					require.Equal(t, before[i], after)
+				}
+			}
+			for _, lowat := range option(a, unix.SOL_SOCKET, unix.SO_RCVLOWAT) {
+				require.Equal(t, 1, lowat, "a read does not wait for more")
+			}
+			for _, unsent := range option(d, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT) {
+				require.Equal(t, tt.hold, unsent == maxUnsent)
+			}
+			for i := range d.conns {
+				require.NoError(t, d.conns[i].WriteControl(Alive, 7, nil))
+				h, err := a.conns[i].ReadFrame(NewBlock(MaxControl, 0))
+				require.NoError(t, err)
+				require.Equal(t, uint64(7), h.Position)
+			}
+		})
 	}
 }
 
@@ -135,6 +215,6 @@ func TestWatchLosses(t *testing.T) {
 		was := d.Network().Congestion
 		d.WatchLosses()
 		require.Equal(t, was, d.Network().Congestion)
-		require.Zero(t, d.lastChecked)
+		require.Zero(t, d.losses)
 	}
 }
