@@ -22,7 +22,8 @@ type Batch struct {
 	// datasets already have. If one is missing or inconsistent, the whole target is listed.
 	Copies []string
 	// Newest lists only the most recent snapshot of each target dataset, and full histories only
-	// as far as the plan and identification need them. Result.Target is as limited.
+	// as far as the plan and identification need them. Result.Target is as limited. Without
+	// Newest, Result.Target has full histories, which a run lists once, after its transfers.
 	Newest bool
 	// Review, if not nil, is called with the plan before any change. It may refuse datasets and
 	// edit existing conflicts.
@@ -54,8 +55,10 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	if b.Review != nil {
 		perDataset.review = func(p *plan.Plan) { b.Review(p, t.state) }
 	}
+	before := b
+	before.Newest = b.Newest || !b.DryRun
 	err := t.prepareMove(ctx, &jobRules{perDataset: perDataset, survey: func(ctx context.Context) (plan.State, error) {
-		return surveyBatch(ctx, t.ends, &b)
+		return surveyBatch(ctx, t.ends, &before)
 	}})
 	res.Target = t.state.Target
 	if err != nil {
@@ -71,7 +74,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
-	if t.report.Plan.Steps() > 0 {
+	if t.report.Plan.Steps() > 0 || !b.Newest {
 		defer rep.Activity("verifying snapshots on " + t.target.Label())()
 		if err := t.retryLost(ctx, func(ctx context.Context) error {
 			after, err := listAfter(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)

@@ -58,5 +58,9 @@ func (w *jobRun) savePlan(target string, p *plan.Plan, s *replicate.Steps) {
 // placeRest places the holds that protect has not placed. It returns the names that certainly have
 // no hold.
 func (w *jobRun) placeRest(ctx context.Context, tag string, names []string) ([]string, error) {
-	return w.source.place(ctx, tag, slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(w.held[tag], n) }))
+	held := make(map[string]bool, len(w.held[tag]))
+	for _, n := range w.held[tag] {
+		held[n] = true
+	}
+	return w.source.place(ctx, tag, slices.DeleteFunc(slices.Clone(names), func(n string) bool { return held[n] }))
 }

@@ -63,7 +63,9 @@ func (h *Host) listed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
 		c.Versions = slices.Clone(d.Versions)
 	}
 	asked := zfs.SurveyProperties()
-	if q.Changed && !q.Versions {
+	if q.Identity {
+		asked = []string{"type", "guid"}
+	} else if q.Changed && !q.Versions {
 		asked = zfs.ChangeProperties()
 	} else if q.Changed {
 		asked = append(asked, zfs.ChangedProperty)
@@ -283,8 +285,12 @@ func (h *Host) destroy(versions []string) error {
 		return err
 	}
 	var errs []error
+	origins := map[string]bool{}
+	for _, c := range h.datasets {
+		origins[c.Get("origin")] = true
+	}
 	for _, n := range versions {
-		if d, i := h.find(n); i >= 0 && h.busy(d, d.Versions[i]) {
+		if d, i := h.find(n); i >= 0 && (origins[n] || d.Versions[i].Kind == zfs.Snapshot && len(h.tags[key(d, d.Versions[i])]) > 0) {
 			errs = append(errs, fail(zfs.Busy, zfs.OpDestroy, n))
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -277,16 +276,6 @@ func (h *Host) changed(d *zfs.Dataset) {
 // of a snapshot have the same GUID.
 func key(d *zfs.Dataset, v zfs.Version) string {
 	return fmt.Sprint(zfs.PoolOf(d.Name), v.GUID, v.CreateTXG)
-}
-
-// busy reports whether a version is held or has clones.
-func (h *Host) busy(d *zfs.Dataset, v zfs.Version) bool {
-	for other := range maps.Values(h.datasets) {
-		if other.Get("origin") == v.In(d.Name) {
-			return true
-		}
-	}
-	return v.Kind == zfs.Snapshot && len(h.tags[key(d, v)]) > 0
 }
 
 func fail(kind zfs.Kind, op, subject string) error {
