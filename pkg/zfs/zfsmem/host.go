@@ -149,6 +149,15 @@ func (h *Host) Edit(change func(datasets map[string]*zfs.Dataset)) {
 	change(h.datasets)
 }
 
+// AddSnapshots takes snapshots of a dataset in order. None of the names may exist.
+func (h *Host) AddSnapshots(dataset string, names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range names {
+		h.add(h.datasets[dataset], zfs.Version{Kind: zfs.Snapshot, Name: name})
+	}
+}
+
 // Get returns a property of a dataset, "" if either does not exist.
 func (h *Host) Get(name, property string) string {
 	h.mu.Lock()
