@@ -22,9 +22,11 @@ type Batch struct {
 	// datasets already have. If one is missing or inconsistent, the whole target is listed.
 	Copies []string
 	// Newest lists only the most recent snapshot of each target dataset, and full histories only
-	// as far as the plan and identification need them. Result.Target is as limited. Without
-	// Newest, Result.Target has full histories, which a run lists once, after its transfers.
+	// as far as the plan and identification need them. Result.Target is as limited.
 	Newest bool
+	// HistoriesAfter lists full histories only after the transfers. Set it if transfers are expected
+	// and Newest is not set, so that the histories are listed once.
+	HistoriesAfter bool
 	// Review, if not nil, is called with the plan before any change. It may refuse datasets and
 	// edit existing conflicts.
 	Review func(*plan.Plan, plan.State)
@@ -56,7 +58,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 		perDataset.review = func(p *plan.Plan) { b.Review(p, t.state) }
 	}
 	before := b
-	before.Newest = b.Newest || !b.DryRun
+	before.Newest = b.Newest || b.HistoriesAfter && !b.DryRun
 	err := t.prepareMove(ctx, &jobRules{perDataset: perDataset, survey: func(ctx context.Context) (plan.State, error) {
 		return surveyBatch(ctx, t.ends, &before)
 	}})
@@ -74,7 +76,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
-	if t.report.Plan.Steps() > 0 || !b.Newest {
+	if t.report.Plan.Steps() > 0 || before.Newest != b.Newest {
 		defer rep.Activity("verifying snapshots on " + t.target.Label())()
 		if err := t.retryLost(ctx, func(ctx context.Context) error {
 			after, err := listAfter(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)

@@ -190,28 +190,34 @@ func TestBatchListsHistoriesOnce(t *testing.T) {
 	t.Parallel()
 	w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	for _, sent := range []int{2, 0} {
+		b := w.batch(t, nil)
+		b.HistoriesAfter = true
 		listed.queries = nil
-		res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
+		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
 		require.NoError(t, err)
 		require.Equal(t, sent, res.Report.Plan.Steps())
 		require.Len(t, listed.of("dst"), 1)
+		require.Len(t, listed.queries, 2)
 		require.Len(t, res.Target.Find("dst/a").Versions, 2)
 		require.False(t, res.Target.Find("dst/a").NewestOnly)
 	}
-	dry := w.batch(t, func(s *Send) { s.DryRun = true })
-	listed.queries = nil
-	res, err := RunBatch(t.Context(), dry, hosts.New(w), silent{})
-	require.NoError(t, err)
-	require.Len(t, res.Target.Find("dst/a").Versions, 2)
-	require.Len(t, listed.of("dst"), 1)
+	for name, b := range map[string]Batch{"dry run": w.batch(t, func(s *Send) { s.DryRun = true }), "nothing expected": w.batch(t, nil)} {
+		b.HistoriesAfter = b.DryRun
+		listed.queries = nil
+		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+		require.NoError(t, err)
+		require.Len(t, res.Target.Find("dst/a").Versions, 2, name)
+		require.Len(t, listed.queries, 1, name)
+	}
 
 	b := w.batch(t, nil)
+	b.HistoriesAfter = true
 	listed.edit = func(q zfs.ListQuery, _ *zfs.Listing) error {
 		if q.Versions && !q.Newest && q.Dataset == "dst/a" {
 			return errors.New("the target is gone")
 		}
 		return nil
 	}
-	_, err = RunBatch(t.Context(), b, hosts.New(w), silent{})
+	_, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "the target is gone")
 }
