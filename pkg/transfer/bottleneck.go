@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -134,7 +135,8 @@ func windowThreshold(n *Network) time.Duration {
 func shortBuffer(n *Network) bool {
 	// Both are sums over the connections, so this is the rate of one connection.
 	rate := float64(n.Acked) / n.BusyTime.Seconds()
-	return 2*rate*n.RTT.Seconds() > float64(n.SendBuffer) && n.SendBuffer > 0
+	rtt := cmp.Or(n.MinRTT, n.RTT) // a queue lengthens RTT, and means that the buffer suffices
+	return 2*rate*rtt.Seconds() > float64(n.SendBuffer) && n.SendBuffer > 0
 }
 
 // tooShort reports whether a transfer is below these limits.

@@ -34,6 +34,9 @@ func TestLimitedBy(t *testing.T) {
 	// with two connections, whose queue fills.
 	small := &transfer.Network{Streams: 1, BusyTime: time.Second, Acked: 40_600_000, RTT: 20500 * time.Microsecond, SendBuffer: 1 << 20}
 	full := &transfer.Network{Streams: 2, BusyTime: 2 * time.Second, Acked: 109_000_000, RTT: 30 * time.Millisecond, SendBuffer: 4 << 20}
+	// As with 400 Mbit/s over 100 ms, and a queue that holds seconds.
+	queue := &transfer.Network{Streams: 8, BusyTime: 75570 * time.Millisecond, Acked: 419_430_400,
+		RTT: 489567 * time.Microsecond, MinRTT: 100543 * time.Microsecond, SendBuffer: 4 << 20}
 	for name, tc := range map[string]struct {
 		sender, receiver stages
 		network          *transfer.Network
@@ -50,6 +53,7 @@ func TestLimitedBy(t *testing.T) {
 		"send buffer":    {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, buffer, transfer.LimitSendBuffer},
 		"small buffer":   {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, small, transfer.LimitSendBuffer},
 		"full path":      {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, full, transfer.LimitNetwork},
+		"full queue":     {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, queue, transfer.LimitNetwork},
 		"sender cpu":     {stages{stage(read, 5, 0, 95), stage(send, 90, 1, 9)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, nil, transfer.LimitSenderCPU},
 		"receiver cpu":   {stages{stage(read, 5, 0, 95), stage(send, 9, 1, 90)}, stages{stage(receive, 85, 10, 5), stage(write, 9, 91, 0)}, nil, transfer.LimitReceiverCPU},
 		"compress":       {stages{stage(read, 5, 0, 95), stage(compress, 98, 2, 0), stage(send, 2, 90, 8)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, nil, transfer.LimitCompress},
