@@ -227,7 +227,7 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 	if err = resolve(ctx, d.ends, req, d.watch.Log); err != nil {
 		return p, err
 	}
-	if d.state, err = survey(ctx, d.ends, req.Plan); err != nil {
+	if d.state, err = survey(ctx, d.ends, req.Plan, false); err != nil {
 		return p, err
 	}
 	if p, err = makePlan(ctx, d.ends, req.Plan, &d.state, nil); err != nil || len(p.Conflicts) > 0 {

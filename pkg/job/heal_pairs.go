@@ -186,8 +186,9 @@ func (p *healPair) chooseRoles(bad, good *zfs.Dataset) error {
 	p.hasLeftovers = len(older)+len(newer) > 0 || isReceivingHealSnapshot(good)
 	ours := func(v zfs.Version) bool { return isHealSnapshot(v.Name) }
 	goods, bads := slices.DeleteFunc(good.Snapshots(), ours), slices.DeleteFunc(bad.Snapshots(), ours)
+	onBad := bad.SnapshotsByGUID()
 	for _, v := range goods {
-		if both, ok := bad.SnapshotOf(v.GUID); ok {
+		if both, ok := onBad[v.GUID]; ok {
 			p.shared = append(p.shared, commonSnapshot{good: v.Name, bad: both.Name, guid: v.GUID})
 		}
 	}

@@ -83,7 +83,7 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // otherwise survey returns the error
 		t.target.Sync(ctx, target)
 	}
-	if state, err = survey(ctx, t.ends, t.req.Plan); err != nil {
+	if state, err = survey(ctx, t.ends, t.req.Plan, false); err != nil {
 		return state, err
 	}
 	state.Source.DropSnapshots(zfs.HealPrefix)

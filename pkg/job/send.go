@@ -59,7 +59,7 @@ func (t *sendJob) send(ctx context.Context) error {
 		if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
 			return plan.State{}, err
 		}
-		state, err := survey(ctx, t.ends, t.req.Plan)
+		state, err := survey(ctx, t.ends, t.req.Plan, !takeNew)
 		if err == nil {
 			err = keyDependents(ctx, t.ends, t.req.Plan, &state)
 		}

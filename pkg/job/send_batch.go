@@ -21,6 +21,9 @@ type Batch struct {
 	// Copies, if not empty, limits the target listing to these datasets: the copies that Survey's
 	// datasets already have. If one is missing or inconsistent, the whole target is listed.
 	Copies []string
+	// HistoriesAfter lists full histories only after the transfers. Set it if transfers are expected
+	// and Newest is not set, so that the histories are listed once. A dry run ignores it.
+	HistoriesAfter bool
 	// Newest lists only the most recent snapshot of each target dataset, and full histories only
 	// as far as the plan and identification need them. Result.Target is as limited.
 	Newest bool
@@ -74,7 +77,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
-	if t.report.Plan.Steps() > 0 {
+	if t.report.Plan.Steps() > 0 || b.HistoriesAfter && !b.Newest {
 		defer rep.Activity("verifying snapshots on " + t.target.Label())()
 		if err := t.retryLost(ctx, func(ctx context.Context) error {
 			after, err := listAfter(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
@@ -172,9 +175,11 @@ func listAfter(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target stri
 }
 
 // listTarget lists the copies of a batch. If they are unknown, incomplete or inconsistent, it
-// lists the whole target. After a move (after is not nil), it skips the pool.
+// lists the whole target. After a move (after is not nil), it skips the pool, and lists full
+// histories unless Newest is set.
 func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
-	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, Newest: b.Newest, NoAncestors: after != nil}
+	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, NoAncestors: after != nil}
+	q.Newest = b.Newest || after == nil && b.HistoriesAfter && !b.DryRun
 	some := q
 	some.Only = b.Copies
 	l, err := e.target.List(ctx, some)
@@ -182,7 +187,7 @@ func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target
 	if err == nil && len(b.Copies) > 0 && (len(l.Datasets) != len(b.Copies) || slices.ContainsFunc(l.Datasets, broken)) {
 		l, err = e.target.List(ctx, q)
 	}
-	if err != nil || !b.Newest {
+	if err != nil || !q.Newest {
 		return l, err
 	}
 	return l, listHistories(ctx, e, &l, unidentified(&l, &b.Survey, after))

@@ -363,7 +363,7 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 	if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) { // it may still have to start from the beginning
 		req.RenamedBefore = map[string]bool{d.Target: true}
 	}
-	state, err := survey(ctx, e, req)
+	state, err := survey(ctx, e, req, false)
 	if err != nil {
 		return nil, err
 	}

@@ -16,16 +16,19 @@ import (
 )
 
 // survey lists both sides concurrently: all versions of the source, and the most recent snapshots
-// of the target, which suffice for most plans.
-func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) {
+// of the target, which suffice for most plans. With newest, it lists all versions only of those
+// source datasets for which the plan needs them, if the source is a tree on the local host: ZFS
+// takes several lookups for each snapshot. For a remote source, that would cost a round trip.
+func survey(ctx context.Context, e *ends, req plan.Request, newest bool) (plan.State, error) {
 	state := plan.State{SourceHost: e.source.Label(), TargetHost: e.target.Label()}
 	target, err := plan.TargetName(req.Source, req.Target)
 	if err != nil {
 		return state, err
 	}
+	newest = newest && req.Recursive && e.source.Local() && plan.NewestSuffices(&req)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		state.Source, err = e.source.List(gctx, hosts.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
+		state.Source, err = e.source.List(gctx, hosts.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: !newest, Newest: newest})
 		err = MissingPool(e.source.Conn, req.Source, err)
 		if err == nil && req.Carries().All {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
@@ -42,7 +45,33 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	if len(state.Source.Datasets) == 0 {
 		return state, noDataset(&e.source, req.Source)
 	}
+	if newest {
+		if err := sourceHistories(ctx, e, req, &state); err != nil {
+			return state, err
+		}
+	}
 	return state, surveySource(ctx, e, req, &state)
+}
+
+// sourceHistories lists the versions of the source datasets whose history the plan needs. A dataset
+// that was recreated since the first listing keeps only its most recent snapshot.
+func sourceHistories(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
+	names := plan.NeedSourceHistories(req, *state)
+	if len(names) == 0 {
+		return nil
+	}
+	q := hosts.ListQuery{Dataset: req.Source, Versions: true, Identity: true, NoAncestors: true}
+	if q.Recursive = len(names) == len(state.Source.Datasets); !q.Recursive {
+		q.Only = names
+	}
+	whole, err := e.source.List(ctx, q)
+	known := state.Source.ByName()
+	for _, w := range whole.Datasets {
+		if d := known[w.Name]; d != nil && w.GUID == d.GUID {
+			d.Versions, d.NewestOnly = w.Versions, false
+		}
+	}
+	return err
 }
 
 // surveySource queries other facts that the plan needs from the source.

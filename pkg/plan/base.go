@@ -192,10 +192,7 @@ func (b bases) nameOf(d *zfs.Dataset, guid uint64) string {
 // snapshot to its bookmark, because a bookmark cannot start a stream of several snapshots.
 // Bookmarks on the target do not count: a receive needs the snapshot.
 func common(d, t *zfs.Dataset, before zfs.Version) (base, counterpart zfs.Version, ok bool) {
-	have := make(map[uint64]zfs.Version, len(t.Versions))
-	for _, v := range t.Snapshots() {
-		have[v.GUID] = v
-	}
+	have := t.SnapshotsByGUID()
 	for _, v := range d.Versions {
 		if tv, both := have[v.GUID]; both && v.CreateTXG < before.CreateTXG &&
 			(!ok || v.CreateTXG > base.CreateTXG || v.CreateTXG == base.CreateTXG && v.Kind == zfs.Snapshot) {
@@ -207,8 +204,12 @@ func common(d, t *zfs.Dataset, before zfs.Version) (base, counterpart zfs.Versio
 
 // newerCommon returns the most recent target snapshot that the source has too.
 func newerCommon(d, t *zfs.Dataset) (zfs.Version, bool) {
+	have := make(map[uint64]bool, len(d.Versions))
+	for _, v := range d.Versions {
+		have[v.GUID] = true
+	}
 	for _, counterpart := range slices.Backward(t.Snapshots()) {
-		if slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.GUID == counterpart.GUID }) {
+		if have[counterpart.GUID] {
 			return counterpart, true
 		}
 	}

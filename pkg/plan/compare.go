@@ -256,12 +256,14 @@ func (s *PairSide) common(other *PairSide) *zfs.Version {
 
 // countMissing fills in Only and Newer, and returns the number of shared snapshots.
 func (s *PairSide) countMissing(other *PairSide) (shared int) {
+	var theirs map[uint64]zfs.Version
+	if other != nil {
+		theirs = other.d.SnapshotsByGUID()
+	}
 	for _, v := range s.d.Snapshots() {
-		if other != nil {
-			if _, both := other.d.SnapshotOf(v.GUID); both {
-				shared++
-				continue
-			}
+		if _, both := theirs[v.GUID]; both {
+			shared++
+			continue
 		}
 		s.Only = append(s.Only, v)
 		if v.CreateTXG > s.base.CreateTXG && v.GUID != s.base.GUID {

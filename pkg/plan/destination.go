@@ -98,7 +98,7 @@ func (at destination) noteExtra() {
 		case at.source[source] != nil || at.req.UpToDate[source] || zfs.IsDiverged(t.Name):
 		case d == nil:
 			extra = append(extra, t.Name)
-		case slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, ok := d.SnapshotOf(v.GUID); return ok }):
+		case sharesSnapshot(d, t):
 			excluded = append(excluded, t.Name)
 		}
 	}
@@ -108,6 +108,12 @@ func (at destination) noteExtra() {
 	if len(extra) > 0 {
 		at.note("unchanged, because the source lacks these datasets: %s", finding.JoinFirst(extra, maxEvidence))
 	}
+}
+
+// sharesSnapshot reports whether two datasets have a common snapshot.
+func sharesSnapshot(d, t *zfs.Dataset) bool {
+	have := d.SnapshotsByGUID()
+	return slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, both := have[v.GUID]; return both })
 }
 
 // TargetName returns the target for a source dataset. If the typed name is a pool or ends in

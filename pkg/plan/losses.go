@@ -44,7 +44,8 @@ func (l losses) acceptsIncrement(d, t *zfs.Dataset, out *Dataset, base zfs.Versi
 // refuseDiverged adds a conflict for a target that has diverged, or that is merely ahead of the
 // requested snapshot.
 func (l losses) refuseDiverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, newer []zfs.Version) {
-	diverged := slices.ContainsFunc(newer, func(v zfs.Version) bool { _, known := d.SnapshotOf(v.GUID); return !known })
+	have := d.SnapshotsByGUID()
+	diverged := slices.ContainsFunc(newer, func(v zfs.Version) bool { _, known := have[v.GUID]; return !known })
 	list := finding.JoinFirst(shortNames(newer), maxEvidence)
 	hint := "name another target\nto roll " + t.Name + " back, destroying " + list + ", add {{rollback}}"
 	if !diverged {

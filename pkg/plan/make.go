@@ -166,8 +166,9 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	if !p.losses.checkNamesFree(d, t, out, counterpart.CreateTXG) {
 		return
 	}
+	arrives := out.arriving()
 	for _, v := range out.newer {
-		if out.brings(v.Name) {
+		if arrives[v.Name] {
 			out.DestroyedFirst = append(out.DestroyedFirst, v.In(t.Name))
 		}
 	}

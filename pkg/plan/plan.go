@@ -248,9 +248,16 @@ type MovedHold struct {
 	From []string `json:"from"`
 }
 
-// brings reports whether a stream brings a snapshot of that name.
-func (d *Dataset) brings(name string) bool {
-	return slices.ContainsFunc(d.Steps, func(st Step) bool { return st.Send.To == name || slices.Contains(st.Send.Through, name) })
+// arriving returns the names of the snapshots that the streams bring.
+func (d *Dataset) arriving() map[string]bool {
+	names := map[string]bool{}
+	for _, st := range d.Steps {
+		names[st.Send.To] = true
+		for _, name := range st.Send.Through {
+			names[name] = true
+		}
+	}
+	return names
 }
 
 // RollsBack reports whether a restore rolls the dataset back to a snapshot it already has.

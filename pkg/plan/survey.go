@@ -61,6 +61,39 @@ func NeedHistories(p Plan, s State) (datasets, names []string) {
 	return datasets, names
 }
 
+// NewestSuffices reports whether a plan may start from the most recent snapshot of each source
+// dataset, with NeedSourceHistories. Otherwise the request selects snapshots by other criteria.
+func NewestSuffices(req *Request) bool {
+	return req.Snapshot == "" && !req.Restore && !req.Bookmark && req.Since.IsZero() &&
+		len(req.IncludeSnapshots)+len(req.OnlySnapshots)+len(req.ExcludeSnapshots) == 0
+}
+
+// NeedSourceHistories returns the source datasets whose whole history a plan needs, if both
+// listings have only the most recent snapshots: those whose most recent snapshot is not also that
+// of the copy. A clone may find its origin anywhere, so a tree with a clone needs all.
+func NeedSourceHistories(req Request, s State) (datasets []string) {
+	root, err := TargetName(req.Source, req.Target)
+	if err != nil {
+		return nil
+	}
+	all := slices.ContainsFunc(s.Source.Datasets, func(d *zfs.Dataset) bool { return originDataset(d) != "" })
+	copies := s.Target.ByName()
+	for _, d := range s.Source.Datasets {
+		t := copies[targetOf(d.Name, req.Source, root)]
+		if all || t == nil || t.ResumeToken() != "" || t.Inconsistent() || !sameNewest(d, t) {
+			datasets = append(datasets, d.Name)
+		}
+	}
+	return datasets
+}
+
+// sameNewest reports whether two datasets have the same most recent snapshot.
+func sameNewest(d, t *zfs.Dataset) bool {
+	here, ok := d.Latest()
+	there, also := t.Latest()
+	return ok && also && here.GUID == there.GUID
+}
+
 // NeedCreated returns the source snapshots whose creation times Since needs. It omits snapshots
 // up to the common one, if nothing can move the start before it.
 func NeedCreated(req Request, state *State) (snapshots []string) {
@@ -195,24 +228,29 @@ func SimulateRenames(l zfs.Listing, renames []zfs.RenamedCopy) zfs.Listing {
 // Predict returns the target listing expected after the plan runs. Arriving snapshots become
 // the most recent ones. source is the listing that the plan was made from.
 func (p *Plan) Predict(source, target zfs.Listing) zfs.Listing {
-	from := source.ByName()
+	from, at := source.ByName(), make(map[string]int, len(target.Datasets))
 	target.Datasets = slices.Clone(target.Datasets)
+	for i, t := range target.Datasets {
+		at[t.Name] = i
+	}
 	for _, d := range p.Datasets {
 		if len(d.Steps) == 0 {
 			continue
 		}
 		counterpart := &zfs.Dataset{Name: d.Target, Type: d.Type}
-		i := slices.IndexFunc(target.Datasets, func(t *zfs.Dataset) bool { return t.Name == d.Target })
-		if i < 0 {
+		i, exists := at[d.Target]
+		if !exists {
 			i, target.Datasets = len(target.Datasets), append(target.Datasets, counterpart)
 		} else {
 			*counterpart = *target.Datasets[i]
 		}
 		counterpart.Versions = slices.Clone(counterpart.Versions)
+		arrives, next := d.arriving(), nextTXG(counterpart)
 		for _, v := range from[d.Source].Snapshots() { // oldest first
-			if d.brings(v.Name) {
-				v.CreateTXG = nextTXG(counterpart)
+			if arrives[v.Name] {
+				v.CreateTXG = next
 				counterpart.Versions = append(counterpart.Versions, v)
+				next++
 			}
 		}
 		target.Datasets[i] = counterpart

@@ -95,7 +95,9 @@ func (n *Naming) TimeOf(name string) (time.Time, bool) {
 		v[strings.IndexByte(timeParts, n.order[i])] = x
 	}
 	t := time.Date(v[0], time.Month(v[1]), v[2], v[3], v[4], v[5], 0, time.UTC)
-	return t, n.At(t) == name // February 31 would become a day in March
+	// February 31 would become a day in March.
+	exists := t.Year() == v[0] && int(t.Month()) == v[1] && t.Day() == v[2] && t.Hour() == v[3] && t.Minute() == v[4] && t.Second() == v[5]
+	return t, exists
 }
 
 // Pattern returns a shell pattern that every name of the template matches.

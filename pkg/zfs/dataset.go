@@ -142,6 +142,17 @@ func (d *Dataset) SnapshotOf(guid uint64) (Version, bool) {
 	return Version{}, false
 }
 
+// SnapshotsByGUID returns an index of the snapshots, for many lookups.
+func (d *Dataset) SnapshotsByGUID() map[uint64]Version {
+	out := make(map[uint64]Version, len(d.Versions))
+	for _, v := range d.Versions {
+		if v.Kind == Snapshot {
+			out[v.GUID] = v
+		}
+	}
+	return out
+}
+
 // Latest returns the most recent snapshot.
 func (d *Dataset) Latest() (Version, bool) {
 	for i := len(d.Versions) - 1; i >= 0; i-- {
@@ -180,6 +191,8 @@ type ListQuery struct {
 	// Only lists the datasets to read instead of Dataset and its descendants. Each is Dataset
 	// or a descendant.
 	Only []string `json:"only,omitempty"`
+	// Identity limits the properties of the datasets to type and guid.
+	Identity bool `json:"identity,omitempty"`
 	// Changed requests ChangedProperty, which is missing before OpenZFS 2.2. Without Versions,
 	// it limits the properties to ChangeProperties.
 	Changed bool `json:"changed,omitempty"`

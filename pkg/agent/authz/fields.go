@@ -21,7 +21,7 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[hosts.Tagged]():        fieldNames("Tag Snapshots", ""),
 	reflect.TypeFor[hosts.PropertyQuery](): fieldNames("Names Properties", ""),
 	reflect.TypeFor[zfs.PropertyChange]():  fieldNames("Dataset Set Revert", ""),
-	reflect.TypeFor[hosts.ListQuery]():     fieldNames("Dataset Only User", "Recursive Versions Newest NoAncestors Changed Brief"),
+	reflect.TypeFor[hosts.ListQuery]():     fieldNames("Dataset Only User", "Recursive Versions Newest NoAncestors Identity Changed Brief"),
 	reflect.TypeFor[zfs.StreamFlags]():     fieldNames("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():        fieldNames("Dataset From Through To Flags Token", ""),
 	reflect.TypeFor[hosts.ContentQuery]():  fieldNames("SendSpec KeyFile", "Within Seed"),

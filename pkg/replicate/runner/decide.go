@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,10 +19,7 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 	v.Now = w.Now()
 	d := replicate.Decide(v)
 	if len(d.NeedCreated) > 0 {
-		v.Created, v.QueryErrors = map[string]map[string]map[string]time.Time{}, map[string]error{}
-		for name, snapshots := range d.NeedCreated {
-			v.Created[name], v.QueryErrors[name] = w.created(ctx, name, snapshots)
-		}
+		w.queryCreated(ctx, v, d.NeedCreated)
 		d = replicate.Decide(v)
 	}
 	for _, p := range d.Prunings {
@@ -34,6 +32,55 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 		}
 	}
 	return d
+}
+
+// queryCreated queries creation times, by side. A received snapshot keeps the creation time of its
+// original. So if the source is this host, zxfer does not query it again on a target. A remote source
+// could report other times later, and retention would destroy the wrong snapshots.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (dmu_recv_end_sync)
+func (w *jobRun) queryCreated(ctx context.Context, v *replicate.RunState, need map[string][]string) {
+	v.Created, v.QueryErrors = map[string]map[string]map[string]time.Time{}, map[string]error{}
+	ofOriginals := map[uint64]time.Time{}
+	if names, ok := need[replicate.SourceSide]; ok {
+		v.Created[replicate.SourceSide], v.QueryErrors[replicate.SourceSide] = w.created(ctx, replicate.SourceSide, names)
+		for _, d := range v.Source.Datasets {
+			for _, s := range d.Snapshots() {
+				if at, ok := v.Created[replicate.SourceSide][d.Name][s.Name]; ok && w.source.host.Local() {
+					ofOriginals[s.GUID] = at
+				}
+			}
+		}
+	}
+	for _, t := range v.Targets {
+		names, ok := need[t.Name]
+		if !ok {
+			continue
+		}
+		known := map[string]time.Time{}
+		for _, d := range t.Listing.Datasets {
+			for _, s := range d.Snapshots() {
+				if at, ok := ofOriginals[s.GUID]; ok {
+					known[s.In(d.Name)] = at
+				}
+			}
+		}
+		unknown := slices.DeleteFunc(slices.Clone(names), func(n string) bool { _, ok := known[n]; return ok })
+		v.Created[t.Name], v.QueryErrors[t.Name] = w.created(ctx, t.Name, unknown)
+		for _, n := range names {
+			if at, ok := known[n]; ok && v.QueryErrors[t.Name] == nil {
+				addCreated(v.Created[t.Name], n, at)
+			}
+		}
+	}
+}
+
+func addCreated(to map[string]map[string]time.Time, full string, at time.Time) {
+	dataset, name, _ := strings.Cut(full, "@")
+	if to[dataset] == nil {
+		to[dataset] = map[string]time.Time{}
+	}
+	to[dataset][name] = at
 }
 
 // created returns the creation times of snapshots by dataset and name. For snapshots that a
@@ -55,11 +102,7 @@ func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (
 	for name, of := range w.expected[side] {
 		dataset, snapshot, _ := strings.Cut(of, "@")
 		if created, ok := at[dataset][snapshot]; ok {
-			dataset, snapshot, _ = strings.Cut(name, "@")
-			if out[dataset] == nil {
-				out[dataset] = map[string]time.Time{}
-			}
-			out[dataset][snapshot] = created
+			addCreated(out, name, created)
 		}
 	}
 	return out, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -150,9 +151,11 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	p.Denied = append(p.Denied, w.denied(ctx)...)
 	d := w.decide(ctx, after)
 	p.Prunings = append(p.Prunings, d.Prunings...)
+	var sides sync.WaitGroup // on different hosts
 	for _, side := range p.Prunings {
-		w.showHeld(ctx, side, releasedHolds(side.Side, d.HoldChanges))
+		sides.Go(func() { w.showHeld(ctx, side, releasedHolds(side.Side, d.HoldChanges)) })
 	}
+	sides.Wait()
 	p.Drill = w.drillPreview(after.Targets)
 	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
 	return p, ctx.Err()

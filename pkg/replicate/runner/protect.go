@@ -51,5 +51,9 @@ func (w *jobRun) savePlan(target string, p *plan.Plan, s *replicate.Steps) {
 
 // notHeld returns the snapshots on which protect has not placed a hold.
 func (w *jobRun) notHeld(tag string, names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(w.held[tag], n) })
+	held := make(map[string]bool, len(w.held[tag]))
+	for _, n := range w.held[tag] {
+		held[n] = true
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return held[n] })
 }

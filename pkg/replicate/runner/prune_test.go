@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -61,4 +62,43 @@ func TestPruneLimit(t *testing.T) {
 	again, _ := r.run(t)
 	require.Equal(t, outcome.Done, again.Outcome)
 	require.Len(t, r.names("src/a"), 2)
+}
+
+// TestCreationTimesOfReceivedSnapshots expects that creation times of received snapshots are queried on
+// the target only if the source is remote.
+func TestCreationTimesOfReceivedSnapshots(t *testing.T) {
+	t.Parallel()
+	for source, queried := range map[string][]string{
+		"src":       {"src/a@s1", "dst/copy@s-local"},
+		"alpha:src": {"src/a@s1", "dst/copy/a@s1", "dst/copy@s-local"},
+	} {
+		r := newReplica(t, adopting())
+		r.snapshot("src/a", "s1")
+		r.run(t)
+		require.Equal(t, []string{"s1"}, r.names("dst/copy/a"))
+		r.snapshot("dst/copy", "s-local")
+		r.job.Source = source
+		w, err := r.runner(t).newRun(r.job, statedir.Peek(r.dir, r.job.Name))
+		require.NoError(t, err)
+		list := func(dataset string) *zfs.Listing {
+			l, err := r.Host.List(t.Context(), zfs.ListQuery{Dataset: dataset, Recursive: true, Versions: true})
+			require.NoError(t, err)
+			return &l
+		}
+		v := &replicate.RunState{Survey: &replicate.Survey{Source: list("src")}, Targets: []*replicate.TargetState{{Target: &r.job.Targets[0], Listing: list("dst/copy")}}}
+		var asked []string
+		r.before = func(op string, names []string) error {
+			require.Equal(t, zfs.OpGet, op)
+			asked = append(asked, names...)
+			return nil
+		}
+		w.queryCreated(t.Context(), v, map[string][]string{replicate.SourceSide: {"src/a@s1"}, "t": {"dst/copy/a@s1", "dst/copy@s-local"}})
+		require.ElementsMatch(t, queried, asked)
+		require.Equal(t, map[string]error{replicate.SourceSide: nil, "t": nil}, v.QueryErrors)
+		require.Contains(t, v.Created["t"]["dst/copy/a"], "s1")
+		require.Contains(t, v.Created["t"]["dst/copy"], "s-local")
+		if len(queried) == 2 {
+			require.Equal(t, v.Created[replicate.SourceSide]["src/a"]["s1"], v.Created["t"]["dst/copy/a"]["s1"])
+		}
+	}
 }

@@ -111,6 +111,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	defer w.shared.Unlock()
 	v.AddExcluded(t.target, &b.Plan)
 	v.AllowRename(t.target, &b.Plan)
+	b.HistoriesAfter = v.HasNews(t.name)
 	return b
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -78,11 +77,7 @@ func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[
 	}
 	out := map[string]map[string]time.Time{}
 	for full, at := range taken {
-		dataset, name, _ := strings.Cut(full, "@")
-		if out[dataset] == nil {
-			out[dataset] = map[string]time.Time{}
-		}
-		out[dataset][name] = at
+		addCreated(out, full, at)
 	}
 	return out, nil
 }

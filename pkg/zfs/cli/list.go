@@ -138,6 +138,8 @@ func ancestors(dataset string) []string {
 func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*zfs.Dataset, error) {
 	properties := zfs.SurveyProperties()
 	switch {
+	case o.Identity:
+		properties = []string{"type", "guid"}
 	case o.Changed && !o.Versions:
 		properties = zfs.ChangeProperties()
 	case o.Changed:

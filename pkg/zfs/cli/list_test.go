@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,6 +74,21 @@ func TestList(t *testing.T) {
 		require.Equal(t, whole.Datasets, l.Datasets)
 		require.Empty(t, l.Ancestors)
 		require.Empty(t, l.Pool.Name)
+	})
+	t.Run("versions and identity", func(t *testing.T) {
+		whole, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true})
+		require.NoError(t, err)
+		for _, only := range [][]string{nil, {b, vol}} {
+			l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Only: only, Versions: true, Identity: true, NoAncestors: true})
+			require.NoError(t, err)
+			require.Len(t, l.Datasets, cmp.Or(len(only), len(whole.Datasets)))
+			for _, d := range l.Datasets {
+				of := whole.Find(d.Name)
+				require.Equal(t, of.Versions, d.Versions)
+				require.Equal(t, of.GUID, d.GUID)
+				require.Len(t, d.Properties, 2, "type and guid")
+			}
+		}
 	})
 	t.Run("one dataset", func(t *testing.T) {
 		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: a, Versions: true})

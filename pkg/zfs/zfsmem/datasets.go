@@ -63,7 +63,9 @@ func (h *Host) listed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
 		c.Versions = slices.Clone(d.Versions)
 	}
 	asked := zfs.SurveyProperties()
-	if q.Changed && !q.Versions {
+	if q.Identity {
+		asked = []string{"type", "guid"}
+	} else if q.Changed && !q.Versions {
 		asked = zfs.ChangeProperties()
 	} else if q.Changed {
 		asked = append(asked, zfs.ChangedProperty)
@@ -282,22 +284,42 @@ func (h *Host) destroy(versions []string) error {
 	if _, _, err := cli.GroupVersions(versions); err != nil {
 		return err
 	}
-	var errs []error
+	have, origins := map[string]zfs.Version{}, map[string]bool{}
+	of := map[string]*zfs.Dataset{}
 	for _, n := range versions {
-		if d, i := h.find(n); i >= 0 && h.busy(d, d.Versions[i]) {
+		name, _, _ := zfs.ParseVersion(n) // GroupVersions has parsed them
+		if d := h.datasets[name]; d != nil && of[name] == nil {
+			of[name] = d
+			for _, v := range d.Versions {
+				have[v.In(name)] = v
+			}
+		}
+	}
+	for _, c := range h.datasets {
+		origins[c.Get("origin")] = true
+	}
+	var errs []error
+	destroyed := map[string]bool{}
+	for _, n := range versions {
+		v, exists := have[n]
+		if name, _, _ := zfs.ParseVersion(n); exists && v.Kind == zfs.Snapshot && (origins[n] || len(h.tags[key(of[name], v)]) > 0) {
 			errs = append(errs, fail(zfs.Busy, zfs.OpDestroy, n))
 		}
+		destroyed[n] = exists
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	for _, n := range versions {
-		if d, i := h.find(n); i >= 0 {
-			if d.Versions[i].Kind == zfs.Snapshot {
+	for _, d := range of {
+		d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
+			if !destroyed[v.In(d.Name)] {
+				return false
+			}
+			if v.Kind == zfs.Snapshot {
 				h.changed(d)
 			}
-			d.Versions = slices.Delete(d.Versions, i, i+1)
-		}
+			return true
+		})
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -150,6 +149,15 @@ func (h *Host) Edit(change func(datasets map[string]*zfs.Dataset)) {
 	change(h.datasets)
 }
 
+// AddSnapshots takes snapshots of a dataset in order. None of the names may exist.
+func (h *Host) AddSnapshots(dataset string, names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range names {
+		h.add(h.datasets[dataset], zfs.Version{Kind: zfs.Snapshot, Name: name})
+	}
+}
+
 // Get returns a property of a dataset, "" if either does not exist.
 func (h *Host) Get(name, property string) string {
 	h.mu.Lock()
@@ -277,16 +285,6 @@ func (h *Host) changed(d *zfs.Dataset) {
 // of a snapshot have the same GUID.
 func key(d *zfs.Dataset, v zfs.Version) string {
 	return fmt.Sprint(zfs.PoolOf(d.Name), v.GUID, v.CreateTXG)
-}
-
-// busy reports whether a version is held or has clones.
-func (h *Host) busy(d *zfs.Dataset, v zfs.Version) bool {
-	for other := range maps.Values(h.datasets) {
-		if other.Get("origin") == v.In(d.Name) {
-			return true
-		}
-	}
-	return v.Kind == zfs.Snapshot && len(h.tags[key(d, v)]) > 0
 }
 
 func fail(kind zfs.Kind, op, subject string) error {

@@ -1,10 +1,11 @@
 // Command jobs runs replication jobs between pools in memory, for scripts/bench:
 //
-//	jobs JOBS DATASETS DIR
+//	jobs JOBS DATASETS DIR [SNAPSHOTS]
 //
-// DATASETS is the number in each job. The command runs all jobs one after the other: first with
-// empty targets, then with a change in each dataset, then without changes. After each pass, it
-// prints a line:
+// DATASETS is the number in each job, and SNAPSHOTS the number of earlier hourly snapshots of each
+// dataset. The command runs all jobs one after the other: first with empty targets, then with a
+// change in each dataset, then without changes. Then it checks them. After each pass, it prints a
+// line:
 //
 //	pass=first datasets=10000 us=1200000 cpu_ms=1100 mib=96
 //
@@ -38,12 +39,13 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) != 3 {
+	if len(args) != 3 && len(args) != 4 {
 		return fmt.Errorf("unknown arguments %q", args)
 	}
 	jobs, err := strconv.Atoi(args[0])
 	datasets, derr := strconv.Atoi(args[1])
-	if err := errors.Join(err, derr); err != nil {
+	snapshots, serr := strconv.Atoi(append(args, "0")[3])
+	if err := errors.Join(err, derr, serr); err != nil {
 		return err
 	}
 	dir := args[2]
@@ -59,9 +61,12 @@ func run(ctx context.Context, args []string) error {
 	var worlds []*world
 	for i := range jobs {
 		worlds = append(worlds, newWorld(fmt.Sprintf("src/j%d", i), datasets, &now))
+		if err := worlds[i].addSnapshots(&file.Jobs[i], snapshots); err != nil {
+			return err
+		}
 	}
-	for _, pass := range []string{"first", "changed", "unchanged"} {
-		if pass != "unchanged" {
+	for _, pass := range []string{"first", "changed", "unchanged", "check"} {
+		if pass == "first" || pass == "changed" {
 			for _, w := range worlds {
 				w.write(pass)
 			}
@@ -69,13 +74,19 @@ func run(ctx context.Context, args []string) error {
 		began := time.Now()
 		cpu, _ := usage()
 		for i, w := range worlds {
-			if err := w.run(ctx, &file.Jobs[i], filepath.Join(dir, "state")); err != nil {
+			do := w.run
+			if pass == "check" {
+				do = w.check
+			}
+			if err := do(ctx, &file.Jobs[i], filepath.Join(dir, "state")); err != nil {
 				return err
 			}
 		}
 		after, mib := usage()
 		fmt.Printf("pass=%s datasets=%d us=%d cpu_ms=%d mib=%d\n", pass, jobs*datasets, time.Since(began).Microseconds(), (after - cpu).Milliseconds(), mib)
-		now = now.Add(time.Hour) // the last pass is now, so that nothing is late
+		if pass != "unchanged" {
+			now = now.Add(time.Hour) // the last pass is now, so that nothing is late
+		}
 	}
 	return nil
 }
@@ -123,6 +134,33 @@ func (w *world) write(text string) {
 	for _, name := range w.datasets {
 		w.memory.Write(name, []byte(text))
 	}
+}
+
+// addSnapshots adds hourly snapshots of the job to each dataset.
+func (w *world) addSnapshots(j *replicate.Job, number int) error {
+	naming, err := replicate.NewNaming(j.Snapshots.Take, j.Name)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range number {
+		names = append(names, naming.At(w.now.Add(-time.Duration(number-i)*time.Hour)))
+	}
+	for _, name := range w.datasets {
+		w.memory.AddSnapshots(name, names)
+	}
+	return nil
+}
+
+// check checks a job.
+func (w *world) check(ctx context.Context, j *replicate.Job, stateDir string) error {
+	r := runner.New(stateDir, w, func() time.Time { return *w.now }, func(string) {})
+	defer r.Close()
+	p, err := r.Preview(ctx, j)
+	if err == nil {
+		err = p.Err()
+	}
+	return err
 }
 
 // run runs a job as a process of its own would.
