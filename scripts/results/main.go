@@ -25,14 +25,14 @@ func main() {
 	title := flag.String("title", "", "what was measured")
 	against := flag.String("against", "", "contenders to give the ratio to, with commas; without: the best that is not zxfer")
 	out := flag.String("o", "", "write FILE.json and FILE.svg, too")
-	line := flag.Float64("round-trips", 0, "make a table by round trip, see byRoundTrip; the link's rate in bytes per second")
+	link := flag.Float64("round-trips", 0, "make a table by round trip, see byRoundTrip; the link's rate in bytes per second")
 	forecast := flag.Bool("forecast", false, "make a table of forecasts, see func forecasts")
 	flag.Parse()
 	var err error
 	if *forecast {
 		err = forecasts(os.Stdin, os.Stdout, os.Stderr, *out)
 	} else {
-		err = run(os.Stdin, os.Stdout, os.Stderr, *title, *against, *out, *line)
+		err = run(os.Stdin, os.Stdout, os.Stderr, *title, *against, *out, *link)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "results:", err)
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-func run(in io.Reader, table, rest io.Writer, title, against, out string, line float64) error {
+func run(in io.Reader, table, rest io.Writer, title, against, out string, link float64) error {
 	runs, err := read(in, rest)
 	if err != nil {
 		return err
@@ -54,8 +54,8 @@ func run(in io.Reader, table, rest io.Writer, title, against, out string, line f
 		return fmt.Errorf("nothing was measured")
 	}
 	text := r.markdown()
-	if line > 0 {
-		if text, err = r.byRoundTrip(line); err != nil {
+	if link > 0 {
+		if text, err = r.byRoundTrip(link); err != nil {
 			return err
 		}
 	}

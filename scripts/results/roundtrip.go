@@ -15,10 +15,10 @@ const (
 	estimate = "estimate"
 )
 
-// roundTrips is a table with a column for each round trip. line is the rate of the link in
+// roundTrips is a table with a column for each round trip. rate is the rate of the link in
 // bytes per second.
 type roundTrips struct {
-	line  float64
+	rate  float64
 	trips []int // in ms, ascending
 	cells map[contest]map[int]contender
 	text  strings.Builder
@@ -29,8 +29,8 @@ type contest struct{ work, contender string }
 
 // byRoundTrip returns the table of a report. Rows of the report are named WORK/MS, with the round
 // trip in milliseconds.
-func (r *report) byRoundTrip(line float64) (string, error) {
-	t := roundTrips{line: line, cells: map[contest]map[int]contender{}}
+func (r *report) byRoundTrip(rate float64) (string, error) {
+	t := roundTrips{rate: rate, cells: map[contest]map[int]contender{}}
 	var order []contest
 	for _, c := range r.Contenders {
 		work, ms, _ := strings.Cut(c.Row, "/")
@@ -79,8 +79,8 @@ func (t *roundTrips) add(of contest) {
 		return
 	}
 	t.row(of, ": round trips after the login", t.afterLogin)
-	t.row(of, ": share of the line, command", func(c contender, _ int) string { return percent(c.Rate * 1e6 / t.line) })
-	t.row(of, ": share of the line, stream", func(c contender, _ int) string { return percent(c.StreamRate * 1e6 / t.line) })
+	t.row(of, ": share of the link, command", func(c contender, _ int) string { return percent(c.Rate * 1e6 / t.rate) })
+	t.row(of, ": share of the link, stream", func(c contender, _ int) string { return percent(c.StreamRate * 1e6 / t.rate) })
 	t.row(of, ": ratio to the best rival", func(c contender, _ int) string {
 		if len(c.Ratios) == 0 || c.Ratios[0] == 0 {
 			return ""

@@ -33,8 +33,8 @@ result row=small_change/1 contender=zxfer_send us=200000
 | small change | syncoid | - | (8) |
 | in full | mbuffer | - | 4.00 |
 | in full | zxfer | - | 2.50 |
-| in full | zxfer: share of the line, command | - | 80 % |
-| in full | zxfer: share of the line, stream | - | 90 % |
+| in full | zxfer: share of the link, command | - | 80 % |
+| in full | zxfer: share of the link, stream | - | 90 % |
 | in full | zxfer: ratio to the best rival | - | 1.60 |
 `, table.String())
 	for _, row := range []string{"login", "login/x", "login/0"} {
