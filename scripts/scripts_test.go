@@ -121,6 +121,33 @@ trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh 
 	}
 }
 
+// TestChaosSummary expects tables of two runs, of which one did not finish: its last round has
+// no result.
+func TestChaosSummary(t *testing.T) {
+	t.Parallel()
+	one, two := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		one + "/run": "chaos: run abc 5\n",
+		one + "/guest-1.log": "chaos: system 2.3.9-1 7.2.12 1000\nchaos: attempt 4 whole kill occurred zfs send\nchaos: repeat 0 resumed\n" +
+			"chaos: round 5 passed 1073741824 1060\nchaos: attempt -1 whole kill occurred zxfer\nchaos: failed: seed 6\nchaos: round 6 failed 2147483648 1180\n",
+		one + "/guest-2.log": "chaos: system 2.3.9-1 7.2.12 1010\nchaos: attempt 0 whole cut missed \nchaos: round 9 passed 1073741824 1300\n",
+		two + "/run":         "chaos: run def 7\n",
+		two + "/guest-1.log": "chaos: system 2.1.11-1 6.1.1 1000\nchaos: attempt 3 whole version occurred protocol\nchaos: round 7 passed 0 1120\nchaos: attempt 4 whole cut occurred \n",
+	} {
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	require.Equal(t, `| OpenZFS | Linux | commit | minutes | rounds | attempts | GiB over the link | faults | interrupted and completed | resumed | failed | first seed |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| 2.3.9-1 | 7.2.12 | abc | 5 | 3 | 3 | 3.00 | 2 | 1 of 2 | 1 | 1 | 5 |
+| 2.1.11-1 | 6.1.1 | def | 2 | 1 | 2 | 0.00 | 2 | 0 of 0 | 0 | 0 | 7 |
+
+| fault | attempts | occurred | exit 0 | exit 1 | exit 3 | exit 4 | killed |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| cut | 2 | 1 | 1 | 0 | 0 | 1 | 0 |
+| kill | 2 | 2 | 0 | 0 | 0 | 1 | 1 |
+| other version | 1 | 1 | 0 | 0 | 1 | 0 | 0 |`, bash(t, "", "chaos", "--summary", one, two))
+}
+
 // TestProse expects Vale to find excluded words and clauses in pages and Go comments, but not
 // in code.
 func TestProse(t *testing.T) {

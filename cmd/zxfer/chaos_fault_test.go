@@ -58,9 +58,11 @@ func processesOf(t *testing.T, name string) []int {
 func (r *round) prepare(h chaosFault) (env []string, undo func()) {
 	switch h.kind {
 	case "netem":
+		r.injected = true
 		run(r.t, append([]string{labScript(), "net"}, strings.Fields(h.arg)...)...)
 		return nil, func() { run(r.t, labScript(), "mend") }
 	case "version":
+		r.injected = true
 		return []string{"ZXFER_RSH=" + r.otherVersion(h.arg)}, func() {}
 	}
 	return nil, func() {}
@@ -94,11 +96,12 @@ func (r *round) inject(p *process, h chaosFault, argv []string) (undo func()) {
 		return func() {}
 	}
 	r.logf("%s %s", h.kind, h.arg)
+	r.injected = h.kind != "none"
 	switch h.kind {
 	case "kill":
-		r.signal(h.arg, syscall.SIGKILL)
+		r.injected = r.signal(h.arg, syscall.SIGKILL)
 	case "stop":
-		r.signal(h.arg, syscall.SIGSTOP)
+		r.injected = r.signal(h.arg, syscall.SIGSTOP)
 		time.Sleep(h.duration)
 		r.signal(h.arg, syscall.SIGCONT)
 	case "signal":
@@ -148,12 +151,14 @@ func (r *round) waitForTransfer(p *process) {
 	}
 }
 
-func (r *round) signal(name string, s syscall.Signal) {
+// signal sends a signal to the processes of a transfer, and reports whether there are any.
+func (r *round) signal(name string, s syscall.Signal) bool {
 	pids := processesOf(r.t, name)
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, s) // it may have already ended
 	}
 	r.logf("%v to %d processes", s, len(pids))
+	return len(pids) > 0
 }
 
 // setClock moves the clock, which both hosts share.

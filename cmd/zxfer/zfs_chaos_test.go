@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -28,21 +28,42 @@ func TestZFSChaos(t *testing.T) {
 	lab(t)
 	seed, rounds := chaosSeeds(t)
 	until := time.Now().Add(chaosTime(t))
+	printSystem(t)
 	mustZxfer(t, "doctor", "--quick", "beta") // from now on, beta has zxfer in its cache
-	began, failed, codes := time.Now(), 0, map[string]int{}
-	done := 0
+	failed := 0
 	for i := 0; i < rounds && time.Now().Before(until) && failed < maxFailures; i++ {
 		c := newChaos(seed(i))
-		if !t.Run(fmt.Sprint(c.seed), func(t *testing.T) { c.run(t, codes) }) {
+		result := "passed"
+		if !t.Run(fmt.Sprint(c.seed), c.run) {
 			failed++
+			result = "failed"
 			fmt.Printf("chaos: failed: scripts/chaos --seed %d --rounds 1: %s\n", c.seed, c)
 		}
-		done++
+		// The summary of scripts/chaos reads these lines.
+		fmt.Printf("chaos: round %d %s %d %d\n", c.seed, result, linkBytes(t), time.Now().Unix())
 	}
-	fmt.Printf("chaos: %d rounds from seed %d in %s, %d failed\n", done, seed(0), time.Since(began).Round(time.Second), failed)
-	for _, k := range slices.Sorted(maps.Keys(codes)) {
-		fmt.Printf("chaos: %4d %s\n", codes[k], k)
+}
+
+// printSystem prints the versions of OpenZFS and Linux, and the time, for the summary of scripts/chaos.
+func printSystem(t *testing.T) {
+	t.Helper()
+	module, err := os.ReadFile("/sys/module/zfs/version")
+	require.NoError(t, err)
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	require.NoError(t, err)
+	fmt.Printf("chaos: system %s %s %d\n", bytes.TrimSpace(module), bytes.TrimSpace(kernel), time.Now().Unix())
+}
+
+// linkBytes returns the bytes that the link between the hosts has carried in both directions.
+func linkBytes(t *testing.T) (sum int64) {
+	t.Helper()
+	statistics := "/sys/class/net/zxb0/statistics/"
+	for n := range strings.FieldsSeq(run(t, "ip", "netns", "exec", betaPool, "cat", statistics+"rx_bytes", statistics+"tx_bytes")) {
+		count, err := strconv.ParseInt(n, 10, 64)
+		require.NoError(t, err)
+		sum += count
 	}
+	return sum
 }
 
 // chaosSeeds returns the seeds and the number of rounds. scripts/chaos sets them in the
@@ -94,6 +115,8 @@ type round struct {
 	disk  *labDisk
 	began time.Time
 	log   strings.Builder
+	// injected reports whether the fault of the current attempt occurred.
+	injected bool
 }
 
 // logf logs an event. The test prints the log if the round fails.
@@ -101,7 +124,7 @@ func (r *round) logf(format string, args ...any) {
 	fmt.Fprintf(&r.log, "%6.2f %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (c chaos) run(t *testing.T, codes map[string]int) {
+func (c chaos) run(t *testing.T) {
 	r := &round{t: t, c: c, began: time.Now()}
 	t.Cleanup(func() {
 		r.logf("end of the round")
@@ -121,7 +144,6 @@ func (c chaos) run(t *testing.T, codes map[string]int) {
 	finished := false
 	for _, h := range c.faults {
 		o := r.attempt(h)
-		codes[fmt.Sprintf("%s %s: exit %d", h.kind, h.arg, o.code)]++
 		finished = o.code == 0
 		if finished && !r.work.repeatable() {
 			break
@@ -172,6 +194,7 @@ func (r *round) attempt(h chaosFault) cmdResult {
 	t, argv := r.t, r.work.argv()
 	was := r.work.state(t)
 	r.logf("zxfer %q; %s", argv, h)
+	r.injected = false
 	env, undo := r.prepare(h)
 	p := startAs(t, env, alphaBin, argv...)
 	after := r.inject(p, h, argv)
@@ -179,8 +202,29 @@ func (r *round) attempt(h chaosFault) cmdResult {
 	after()
 	undo()
 	r.logf("%s", o)
+	r.printAttempt(h, o)
 	r.check(h, o, was)
 	return o
+}
+
+// printAttempt prints a line about an attempt for the summary of scripts/chaos.
+func (r *round) printAttempt(h chaosFault, o cmdResult) {
+	occurred := "missed"
+	if r.injected {
+		occurred = "occurred"
+	}
+	fmt.Printf("chaos: attempt %d %s %s %s %s\n", o.code, o.resumption(), h.kind, occurred, h.arg)
+}
+
+var resumedOutput = regexp.MustCompile(`, resumed\b|"resumes": *true`)
+
+// resumption returns "resumed" if the command continued from partially received state, and
+// otherwise "whole".
+func (o cmdResult) resumption() string {
+	if resumedOutput.MatchString(o.stdout) || resumedOutput.MatchString(o.stderr) {
+		return "resumed"
+	}
+	return "whole"
 }
 
 // check fails the test unless the state matches the exit code.
@@ -253,6 +297,7 @@ func (r *round) finish() {
 		r.logf("repeat without faults")
 		o := start(t, r.work.argv()...).wait(t)
 		r.logf("%s", o)
+		fmt.Printf("chaos: repeat %d %s\n", o.code, o.resumption())
 		if o.code == 0 {
 			r.work.requireComplete(t)
 			return

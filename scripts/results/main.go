@@ -25,13 +25,14 @@ func main() {
 	title := flag.String("title", "", "what was measured")
 	against := flag.String("against", "", "contenders to give the ratio to, with commas; without: the best that is not zxfer")
 	out := flag.String("o", "", "write FILE.json and FILE.svg, too")
+	link := flag.Float64("round-trips", 0, "make a table by round trip, see byRoundTrip; the link's rate in bytes per second")
 	forecast := flag.Bool("forecast", false, "make a table of forecasts, see func forecasts")
 	flag.Parse()
 	var err error
 	if *forecast {
 		err = forecasts(os.Stdin, os.Stdout, os.Stderr, *out)
 	} else {
-		err = run(os.Stdin, os.Stdout, os.Stderr, *title, *against, *out)
+		err = run(os.Stdin, os.Stdout, os.Stderr, *title, *against, *out, *link)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "results:", err)
@@ -39,7 +40,7 @@ func main() {
 	}
 }
 
-func run(in io.Reader, table, rest io.Writer, title, against, out string) error {
+func run(in io.Reader, table, rest io.Writer, title, against, out string, link float64) error {
 	runs, err := read(in, rest)
 	if err != nil {
 		return err
@@ -52,14 +53,20 @@ func run(in io.Reader, table, rest io.Writer, title, against, out string) error 
 	if len(r.Contenders) == 0 {
 		return fmt.Errorf("nothing was measured")
 	}
-	if _, err := io.WriteString(table, r.markdown()); err != nil || out == "" {
+	text := r.markdown()
+	if link > 0 {
+		if text, err = r.byRoundTrip(link); err != nil {
+			return err
+		}
+	}
+	if _, err := io.WriteString(table, text); err != nil || out == "" {
 		return err
 	}
-	text, err := json.MarshalIndent(r, "", "  ")
+	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return cmp.Or(os.WriteFile(out+".json", append(text, '\n'), 0o644), os.WriteFile(out+".svg", []byte(r.svg()), 0o644))
+	return cmp.Or(os.WriteFile(out+".json", append(raw, '\n'), 0o644), os.WriteFile(out+".svg", []byte(r.svg()), 0o644))
 }
 
 // measurement holds one run of one contender.

@@ -25,7 +25,7 @@ func TestResults(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "b")
 	var table, rest strings.Builder
-	require.NoError(t, run(strings.NewReader(measured), &table, &rest, "T <x>", "", out))
+	require.NoError(t, run(strings.NewReader(measured), &table, &rest, "T <x>", "", out, 0))
 	require.Equal(t, "1 CPU\n", rest.String())
 	require.Equal(t, `T <x>
 
@@ -49,7 +49,7 @@ func TestResults(t *testing.T) {
 func TestResultsAgainst(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
-	require.NoError(t, run(strings.NewReader(measured), &table, &strings.Builder{}, "", "limit_iperf3,nc", ""))
+	require.NoError(t, run(strings.NewReader(measured), &table, &strings.Builder{}, "", "limit_iperf3,nc", "", 0))
 	require.Contains(t, table.String(), "| ratio to limit iperf3 | ratio to nc |")
 	require.Contains(t, table.String(), "| 0.20 | 3.20 |")
 }
@@ -58,7 +58,7 @@ func TestResultsAgainst(t *testing.T) {
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
-	require.NoError(t, run(strings.NewReader("result contender=syncoid us=3e6\nresult contender=zxfer us=5e5 note=12-processes\n"), &table, &strings.Builder{}, "", "", ""))
+	require.NoError(t, run(strings.NewReader("result contender=syncoid us=3e6\nresult contender=zxfer us=5e5 note=12-processes\n"), &table, &strings.Builder{}, "", "", "", 0))
 	require.Equal(t, `| contender | seconds | ratio to the best rival | note |
 | --- | --- | --- | --- |
 | syncoid | 3.0 | 1.00 | - |
@@ -74,6 +74,6 @@ func TestResultsThatAreNone(t *testing.T) {
 		"result contender=nc bytes=x us=3":  "invalid syntax",
 		"result contender=nc bytes=1 wat=3": `unknown field "wat"`,
 	} {
-		require.ErrorContains(t, run(strings.NewReader(text), &strings.Builder{}, &strings.Builder{}, "", "", ""), says)
+		require.ErrorContains(t, run(strings.NewReader(text), &strings.Builder{}, &strings.Builder{}, "", "", "", 0), says)
 	}
 }
