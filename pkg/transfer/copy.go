@@ -26,6 +26,7 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 		Abandon: func() error { return c.sinkErr }, Target: sink.Name(), Account: c.account, Stalled: c.stalled, Worked: workOf(src),
 		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
 	res, err := c.life.Run(ctx)
+	c.ring.unmap()
 	sum := c.reader.digest()
 	res.Frames, res.Digest = int64(c.reader.pieces), hex.EncodeToString(sum[:])
 	return res, err

@@ -49,8 +49,8 @@ type ring struct {
 	lastTaken    time.Time     // when a piece was last taken
 	takeInterval time.Duration // moving average between takes
 
-	free         []*tcp.Block // a stack: the last block used is in the cache
-	block, front int
+	free   []*tcp.Block // a stack: the last block used is in the cache
+	memory blockMemory
 }
 
 // initialSize is the first capacity of a ring in bytes.
@@ -65,7 +65,7 @@ const (
 // newRing returns a ring for up to about size bytes in blocks of block bytes. Each block has
 // front bytes of room before the payload. Blocks are allocated when first needed.
 func newRing(size int64, block, front int) *ring {
-	r := &ring{slots: make([]*piece, max(2, size/int64(block))), block: block, front: front}
+	r := &ring{slots: make([]*piece, max(2, size/int64(block))), memory: blockMemory{size: block, front: front}}
 	r.capacity = min(uint64(len(r.slots)), uint64(max(2, initialSize/block)))
 	r.notFull.L, r.ready.L = &r.mu, &r.mu
 	return r
@@ -81,7 +81,22 @@ func (r *ring) get() *tcp.Block {
 		r.free = r.free[:n-1]
 		return b
 	}
-	return tcp.NewBlock(r.block, r.front)
+	return r.memory.newBlock()
+}
+
+// unmap releases the memory of all blocks. No block may be used afterwards.
+func (r *ring) unmap() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free = nil
+	r.memory.unmap()
+}
+
+// mapped reports whether all blocks are in mapped memory.
+func (r *ring) mapped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.memory.mapped()
 }
 
 // release returns a block to the ring.
