@@ -2,6 +2,7 @@ package transfer_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -11,15 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noVmsplice makes the kernel refuse vmsplice(2), like the sandbox of a container.
-const noVmsplice = "ZXFER_TEST_NO_VMSPLICE"
+// noVmsplice, in the environment, makes the kernel refuse vmsplice(2), like the sandbox of a
+// container. The exit status noFilter means that the kernel has no filters, as in an emulator.
+const (
+	noVmsplice = "ZXFER_TEST_NO_VMSPLICE"
+	noFilter   = 77
+)
 
 // TestMain runs more tests in parallel than there are cores, because most of them wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv(noVmsplice) != "" {
 		if err := refuseVmsplice(); err != nil {
-			panic(err)
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(noFilter)
 		}
 	}
 	set := false
@@ -60,6 +66,9 @@ func TestPipesWithoutVmsplice(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPipes$/^(signed|tls)$/1/7340037")
 	cmd.Env = append(os.Environ(), noVmsplice+"=1")
 	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == noFilter {
+		t.Skipf("no filter for system calls: %s", out)
+	}
 	require.NoError(t, err, "%s", out)
 	require.NotContains(t, string(out), "no tests to run")
 }
