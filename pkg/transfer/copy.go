@@ -16,6 +16,7 @@ import (
 func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	c := newCopy(src, sink, opt.Filled(), progress)
 	res, err := c.life.Run(ctx)
+	c.ring.unmap()
 	sum := c.reader.digest()
 	res.Frames, res.Digest = int64(c.reader.pieces), hex.EncodeToString(sum[:])
 	return res, err

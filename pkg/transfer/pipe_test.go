@@ -100,6 +100,7 @@ func (s *pipeSink) Name() string                { return "pipe sink" }
 func (s *pipeSink) Pipe() *os.File              { return s.w }
 func (s *pipeSink) Bypassable() int64           { return math.MaxInt64 }
 func (s *pipeSink) Bypassed(int64)              {}
+func (s *pipeSink) Check([]byte) error          { return nil }
 func (s *pipeSink) Withhold() int               { return tailSize }
 func (s *pipeSink) Write(p []byte) (int, error) { return s.w.Write(p) }
 

@@ -36,6 +36,7 @@ func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progre
 		Abandon: func() error { return r.sinkErr }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
 		Moved: func() int64 { return r.in.meter.bytes.Load() + r.write.bytes.Load() }}
 	res, err := r.life.Run(ctx)
+	r.ring.unmap()
 	res.Frames, res.Digest = int64(r.frames), r.digest
 	return res, err
 }

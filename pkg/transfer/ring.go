@@ -55,8 +55,8 @@ type ring struct {
 	// resources returns the spare resources of the host; nil if they are unlimited.
 	resources func() resources
 
-	free         []*tcp.Block // a stack: the last block used is in the cache
-	block, front int
+	free   []*tcp.Block // a stack: the last block used is in the cache
+	memory blockMemory
 }
 
 // initialSize is the first capacity of a ring in bytes.
@@ -92,7 +92,7 @@ const (
 // newRing returns a ring for up to about size bytes in blocks of block bytes. Each block has
 // front bytes of room before the payload. Blocks are allocated when first needed.
 func newRing(size int64, block, front int) *ring {
-	r := &ring{slots: make([]*piece, max(2, size/int64(block))), block: block, front: front}
+	r := &ring{slots: make([]*piece, max(2, size/int64(block))), memory: blockMemory{size: block, front: front}}
 	r.capacity = min(uint64(len(r.slots)), uint64(max(2, initialSize/block)))
 	r.notFull.L, r.ready.L = &r.mu, &r.mu
 	return r
@@ -108,7 +108,22 @@ func (r *ring) get() *tcp.Block {
 		r.free = r.free[:n-1]
 		return b
 	}
-	return tcp.NewBlock(r.block, r.front)
+	return r.memory.newBlock()
+}
+
+// unmap releases the memory of all blocks. No block may be used afterwards.
+func (r *ring) unmap() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free = nil
+	r.memory.unmap()
+}
+
+// mapped reports whether all blocks are in mapped memory.
+func (r *ring) mapped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.memory.mapped()
 }
 
 // release returns a block to the ring.
@@ -230,7 +245,7 @@ func (r *ring) grow(times float64) bool {
 		return false
 	}
 	if r.resources != nil {
-		more = min(more, r.capacity+r.resources().memory/memoryShare/uint64(r.block))
+		more = min(more, r.capacity+r.resources().memory/memoryShare/uint64(r.memory.size))
 	}
 	r.lastFull = time.Time{} // also without memory, so that the next attempt is not immediate
 	if more <= r.capacity {
@@ -257,7 +272,7 @@ func (r *ring) expand() {
 	}
 	rate := float64(taken) / passed.Seconds() // pieces per second
 	enough := rate * coveredPause.Seconds()
-	bytes := rate * float64(r.block)
+	bytes := rate * float64(r.memory.size)
 	if bytes > maxFullRate || float64(r.capacity) >= enough {
 		return
 	}

@@ -35,6 +35,7 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 		Moved:   func() int64 { return s.reader.meter.bytes.Load() + s.out.Moved() },
 		Stalled: func() (string, bool) { return s.out.Stalled(s.reader.meter.bytes.Load(), src.Name()) }}
 	res, err := s.life.Run(ctx)
+	s.ring.unmap()
 	res.Frames, res.Digest = int64(s.frames), s.digest
 	return res, err
 }

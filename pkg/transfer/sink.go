@@ -12,6 +12,7 @@ type writer struct {
 	sink  Sink
 	ring  *ring
 	tail  tail
+	lend  *lender // nil if the sink has no pipe
 	write meter
 	empty tcp.WaitTimer // counts the time with an empty ring
 	// beforeWrite is called for each piece before it is written.
@@ -22,7 +23,7 @@ type writer struct {
 }
 
 func newWriter(sink Sink, opt Options) *writer {
-	w := &writer{sink: sink, tail: newTail(sink)}
+	w := &writer{sink: sink, tail: newTail(sink), lend: newLender(sink)}
 	w.ring = newRing(opt.Buffer, opt.Block, w.tail.keep)
 	w.write.name, w.write.waitIn = StageWrite, WaitTimers{&w.empty}.mean
 	return w
@@ -42,13 +43,22 @@ func (w *writer) store(ctx context.Context) error {
 			return err
 		}
 		n := len(p.block.Payload())
-		if err := w.tail.write(w.sink, p.block); err != nil {
+		if err := w.pass(p.block); err != nil {
 			return &TargetError{err}
 		}
 		w.frames++
 		w.write.bytes.Add(int64(n))
-		w.ring.release(p.block)
 	}
+}
+
+// pass writes a block to the sink and releases it.
+func (w *writer) pass(b *tcp.Block) error {
+	if w.lend != nil {
+		return w.lend.write(&w.tail, w.ring, b)
+	}
+	err := w.tail.write(w.sink, b)
+	w.ring.release(b)
+	return err
 }
 
 // end writes the tail, after the stream has ended well.

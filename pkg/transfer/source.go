@@ -61,7 +61,8 @@ type PipeSource interface {
 }
 
 // PipeSink is a Sink that can be spliced to its pipe. Writes and splices may alternate. If
-// writing to the pipe fails, Abort returns the reason.
+// writing to the pipe fails, Abort returns the reason. The consumer must not splice or tee the pipe,
+// because its pages are reused once they have left it.
 type PipeSink interface {
 	Sink
 	// Pipe returns the write end, which must be non-blocking (see os.NewFile).
@@ -70,6 +71,8 @@ type PipeSink interface {
 	Bypassable() int64
 	// Bypassed counts n bytes that were spliced into the pipe.
 	Bypassed(n int64)
+	// Check inspects the next bytes like Write. The caller then puts them into the pipe.
+	Check(p []byte) error
 }
 
 // TailHolder is a Sink whose stream cannot take effect without its last bytes. It receives them

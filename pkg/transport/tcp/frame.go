@@ -289,11 +289,19 @@ type Block struct {
 // NewBlock returns an empty Block for payloads of up to size bytes, with room for front bytes
 // before them (see Prepend).
 func NewBlock(size, front int) *Block {
-	off := max(front, HeaderSize)
-	// After the tag there is room for the next header, which is often read along (see
-	// Conn.ReadPayload).
-	return &Block{buf: make([]byte, off+size+TagSize+HeaderSize), off: off, cap: size}
+	return NewBlockIn(make([]byte, BlockMemory(size, front)), size, front)
 }
+
+// NewBlockIn is NewBlock in the first BlockMemory(size, front) bytes of buf. If front is at least
+// HeaderSize, these room bytes are the first ones of buf.
+func NewBlockIn(buf []byte, size, front int) *Block {
+	n := BlockMemory(size, front)
+	return &Block{buf: buf[:n:n], off: max(front, HeaderSize), cap: size}
+}
+
+// BlockMemory returns the bytes of memory that a Block occupies. After the tag there is room for the
+// next header, which is often read along (see Conn.ReadPayload).
+func BlockMemory(size, front int) int { return max(front, HeaderSize) + size + TagSize + HeaderSize }
 
 // Alignment returns the alignment in bytes that O_DIRECT needs for memory, offsets and lengths.
 // The page size suffices for all known devices and file systems; arm64 kernels have pages of up

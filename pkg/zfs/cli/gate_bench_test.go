@@ -77,16 +77,22 @@ func (s *gateSink) Bypassed(n int64) {
 		s.gate.Bypassed(n)
 	}
 }
-func (s *gateSink) Write(p []byte) (int, error) {
+func (s *gateSink) Check(p []byte) error {
 	if !s.headOnly || !s.judged {
 		judge := p
 		if s.headOnly {
 			judge = p[:zfs.RecordSize]
 		}
 		if err := s.gate.Check(judge); err != nil {
-			return 0, err
+			return err
 		}
 		s.judged = true
+	}
+	return nil
+}
+func (s *gateSink) Write(p []byte) (int, error) {
+	if err := s.Check(p); err != nil {
+		return 0, err
 	}
 	return s.w.Write(p)
 }

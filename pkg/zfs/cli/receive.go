@@ -167,11 +167,19 @@ func CheckStream(gate *zfs.Gate, target string, b []byte) *zfs.Error {
 	return e
 }
 
-// Write checks bytes and then writes them to zfs receive.
-func (s *ReceiveSink) Write(b []byte) (int, error) {
+// Check checks the next bytes of the stream, which the caller then writes to the pipe.
+func (s *ReceiveSink) Check(b []byte) error {
 	if e := CheckStream(s.gate, s.target, b); e != nil {
 		s.refused.Store(e)
-		return 0, e
+		return e
+	}
+	return nil
+}
+
+// Write checks bytes and then writes them to zfs receive.
+func (s *ReceiveSink) Write(b []byte) (int, error) {
+	if err := s.Check(b); err != nil {
+		return 0, err
 	}
 	n, err := s.w.Write(b)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded) {

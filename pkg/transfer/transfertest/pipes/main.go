@@ -2,11 +2,15 @@
 //
 //	pipes listen MODE STREAMS ADDRESS TICKET  writes a ticket to a file and the stream to standard output
 //	pipes dial TICKET                         sends standard input
+//	pipes listen-loop MODE ADDRESS TICKET     the same as a bare loop, see below
+//	pipes dial-loop TICKET
 //	pipes produce MIB [WORK PAUSE]            writes zeros in records, like zfs send
 //	pipes consume [WORK PAUSE]                reads and prints the number of bytes
 //
-// listen and dial run only the engine, without ssh, survey and plan. produce and consume
-// alternate between WORK (such as 3s) and PAUSE (such as 2s), as pools do while they sync.
+// listen and dial run only the engine, without ssh, survey and plan. The bare loops show what the
+// mode itself costs: one goroutine at each end copies frames between pipe and connection, without
+// buffer, digest, progress and checks of the end. produce and consume alternate between WORK (such
+// as 3s) and PAUSE (such as 2s), as pools do while they sync.
 package main
 
 import (
@@ -40,9 +44,13 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return listen(ctx, tcp.Offer{Mode: tcp.Mode(args[1]), Streams: streams, Address: args[3], Deadline: time.Minute}, args[4])
+		return listen(ctx, tcp.Offer{Mode: tcp.Mode(args[1]), Streams: streams, Address: args[3], Deadline: time.Minute}, args[4], receive)
+	case len(args) == 4 && args[0] == "listen-loop":
+		return listen(ctx, tcp.Offer{Mode: tcp.Mode(args[1]), Streams: 1, Address: args[2], Deadline: time.Minute}, args[3], receiveLoop)
 	case len(args) == 2 && args[0] == "dial":
-		return dial(ctx, args[1])
+		return dial(ctx, args[1], send)
+	case len(args) == 2 && args[0] == "dial-loop":
+		return dial(ctx, args[1], sendLoop)
 	case (len(args) == 2 || len(args) == 4) && args[0] == "produce":
 		mib, err := strconv.ParseInt(args[1], 10, 64)
 		if err != nil {
@@ -93,7 +101,10 @@ func (p *pausing) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-func listen(ctx context.Context, o tcp.Offer, path string) error {
+// end moves the stream between a link and a pipe.
+type end func(ctx context.Context, link *tcp.Link, pipe *os.File) error
+
+func listen(ctx context.Context, o tcp.Offer, path string, receive end) error {
 	l, err := tcp.Listen(ctx, o, nil)
 	if err != nil {
 		return err
@@ -117,11 +128,29 @@ func listen(ctx context.Context, o tcp.Offer, path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = transfer.Receive(ctx, link, output{out}, transfer.Options{}, nil)
+	return receive(ctx, link, out)
+}
+
+func receive(ctx context.Context, link *tcp.Link, out *os.File) error {
+	_, err := transfer.Receive(ctx, link, output{out}, transfer.Options{}, nil)
 	return err
 }
 
-func dial(ctx context.Context, path string) error {
+func receiveLoop(_ context.Context, link *tcp.Link, out *os.File) error {
+	defer link.Finish()
+	b := tcp.NewBlock(transfer.DefaultBlock, 0)
+	for {
+		h, err := link.Conns()[0].ReadFrame(b)
+		if err != nil || h.Kind == tcp.End {
+			return err
+		}
+		if _, err := out.Write(b.Payload()); err != nil {
+			return err
+		}
+	}
+}
+
+func dial(ctx context.Context, path string, send end) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -138,8 +167,31 @@ func dial(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = transfer.Send(ctx, input{in}, link, transfer.Options{}, nil)
+	return send(ctx, link, in)
+}
+
+func send(ctx context.Context, link *tcp.Link, in *os.File) error {
+	_, err := transfer.Send(ctx, input{in}, link, transfer.Options{}, nil)
 	return err
+}
+
+func sendLoop(_ context.Context, link *tcp.Link, in *os.File) error {
+	defer link.Finish()
+	c := link.Conns()[0]
+	b := tcp.NewBlock(transfer.DefaultBlock, 0)
+	for frame := uint64(0); ; frame++ {
+		n, err := io.ReadFull(in, b.Buffer())
+		if err == io.EOF {
+			return c.WriteEnd(tcp.Account{})
+		}
+		if err != nil && err != io.ErrUnexpectedEOF {
+			return err
+		}
+		b.SetLen(n)
+		if err := c.WriteFrame(tcp.Header{Kind: tcp.Data, Position: frame, Raw: uint32(n)}, b); err != nil {
+			return err
+		}
+	}
 }
 
 // pipe returns a standard stream as a non-blocking pipe, resized to the pipes that zxfer
@@ -164,6 +216,7 @@ type output struct{ *os.File }
 func (o output) Pipe() *os.File               { return o.File }
 func (o output) Bypassable() int64            { return math.MaxInt64 }
 func (o output) Bypassed(int64)               {}
+func (o output) Check([]byte) error           { return nil }
 func (o output) Withhold() int                { return 312 } // size of a stream's END record
 func (o output) Commit(context.Context) error { return o.Close() }
 func (o output) Abort(error) error            { return o.Close() }
