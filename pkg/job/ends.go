@@ -35,6 +35,7 @@ type end struct {
 // ends holds both hosts of a job and the link between them.
 type ends struct {
 	source, target end
+	chosen         connect.Link // before any search for a path
 	link           connect.Link
 	links          []preflight.MeasuredLink // its measurements
 
@@ -66,7 +67,8 @@ func (e *ends) reach(ctx context.Context) error {
 
 // choose selects the transport; open then selects the network path.
 func (e *ends) choose(w transport.Settings) (err error) {
-	e.link, err = connect.Choose(w, connect.NewSide(e.source.Conn, e.source.facts), connect.NewSide(e.target.Conn, e.target.facts))
+	e.chosen, err = connect.Choose(w, connect.NewSide(e.source.Conn, e.source.facts), connect.NewSide(e.target.Conn, e.target.facts))
+	e.link = e.chosen
 	return err
 }
 
@@ -81,11 +83,11 @@ func (e *ends) open(ctx context.Context, rep Watcher) error {
 // linkFor returns the link for a stream of about that many bytes. It searches a path if a stream needs
 // one for the first time.
 func (e *ends) linkFor(ctx context.Context, rep Watcher, bytes uint64) (connect.Link, error) {
-	e.opening.Lock()
-	defer e.opening.Unlock()
-	if l, ok := e.link.Inline(bytes); ok {
+	if l, ok := e.chosen.Inline(bytes); ok {
 		return l, nil
 	}
+	e.opening.Lock()
+	defer e.opening.Unlock()
 	if e.opened {
 		return e.link, nil
 	}

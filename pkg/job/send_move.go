@@ -226,31 +226,21 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 	if step.Bytes > 0 {
 		count.Total = step.Done + step.Bytes
 	}
-	options := smallStreamOptions(m.link.ForLink(streamOptions(m.req)), step.Bytes)
-	if step.Send.Flags.Raw {
-		options.Compress = "off" // encrypted data does not compress
+	run := func(size uint64) (res connect.Result, err error) {
+		link, err := m.linkFor(ctx, m.rep, size)
+		if err != nil {
+			return res, err
+		}
+		from, to := m.streamEnds(&link, step, m.single && i == len(d.Steps)-1)
+		return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	}
-	receiving := options
-	if len(step.Receive.Only) > 0 {
-		receiving.Stall = transfer.MaxStall // the source may read for hours before it finds a block
-	}
-	from := connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}}
-	to := connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving, Report: m.single && i == len(d.Steps)-1}}
-	var res connect.Result
 	size := inlineBytes(step)
 	if tries > 0 { // a slow connection may be lost if a message takes long
 		size = 0
 	}
-	link, err := m.linkFor(ctx, m.rep, size)
-	if err == nil {
-		run := func() (connect.Result, error) {
-			return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
-		}
-		if res, err = run(); errors.Is(err, hosts.ErrNotSmall) { // the estimate was too low
-			if link, err = m.linkFor(ctx, m.rep, 0); err == nil {
-				res, err = run()
-			}
-		}
+	res, err := run(size)
+	if errors.Is(err, hosts.ErrNotSmall) { // the estimate was too low
+		res, err = run(0)
 	}
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
@@ -267,6 +257,20 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 	m.rep.Finished(id, r)
 	m.addResult(r)
 	return r, err
+}
+
+// streamEnds returns both ends of a stream over a link. report requests what arrived.
+func (m *mover) streamEnds(link *connect.Link, step *plan.Step, report bool) (connect.From, connect.To) {
+	options := smallStreamOptions(link.ForLink(streamOptions(m.req)), step.Bytes)
+	if step.Send.Flags.Raw {
+		options.Compress = "off" // encrypted data does not compress
+	}
+	receiving := options
+	if len(step.Receive.Only) > 0 {
+		receiving.Stall = transfer.MaxStall // the source may read for hours before it finds a block
+	}
+	return connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}},
+		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving, Report: report}}
 }
 
 // explain adds the known cause to the error of a stream, in front of its hint.

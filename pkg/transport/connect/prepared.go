@@ -3,6 +3,7 @@ package connect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"zxfer/pkg/hosts"
@@ -50,14 +51,30 @@ func (l Link) prepare(ctx context.Context) error {
 		}
 		m := &session{link: l, bytes: l.expected.bytes}
 		ticket, err := m.offer(ctx)
-		if err == nil {
-			err = c.Connect(ctx, ticket)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			l.ready.Store(&prepared{ticket, time.Now()})
+		if err = c.Connect(ctx, ticket); err != nil {
+			return l.explainDial(ctx, ticket, err)
 		}
-		return err
+		l.ready.Store(&prepared{ticket, time.Now()})
+		return nil
 	})
+}
+
+// explainDial returns the loss of the listening host if that explains why a dial failed, and otherwise err.
+func (l *Link) explainDial(ctx context.Context, t tcp.Ticket, err error) error {
+	if !errors.Is(err, tcp.ErrDial) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, peerLossGrace)
+	defer cancel()
+	accept := hosts.Task{From: hosts.Accept{Session: t.Session}, To: hosts.Nothing{}}
+	_, lost := hosts.Call(ctx, hosts.By(l.listener.Do), hosts.OpTransfer, accept)
+	if errors.Is(lost, hosts.ErrLost) || errors.Is(lost, hosts.ErrNoListener) {
+		return fmt.Errorf("%w: %w", hosts.ErrLost, err)
+	}
+	return err
 }
 
 // takePrepared returns the ticket of prepared connections that suit a stream of about that many bytes.
