@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,9 +47,9 @@ func (p *attackTarget) attackResume() {
 // transport.
 func (p *attackTarget) attackRaw() {
 	encrypted := *p
-	encrypted.source = p.enc
+	encrypted.source, encrypted.args = p.enc, append(slices.Clone(p.args), "--wire", "signed")
 	o := encrypted.send("a", "-n", "--json")
-	require.Contains(p.t, o.stdout, `"signed"`, o)
+	require.Contains(p.t, o.stdout, `"raw": true`, o)
 	encrypted.attack("raw", "a", p.selectAttacks(p.forger().AgainstRaw()), encrypted.remove)
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // MaxInline is the maximum size of an inline stream in bytes.
-const MaxInline = 256 << 10
+const MaxInline = 160 << 10
 
 // Inline is the source end of a small stream that comes with the request. Collect is the target end that
 // returns a stream with the answer. Such a stream needs no data connection.

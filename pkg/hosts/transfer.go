@@ -190,6 +190,7 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 	options := OptionsOf(t.From)
 	if kind(t.From.from()) == inline {
 		options = OptionsOf(t.To)
+		options.BandLimit = 0 // the source's host applied it
 	}
 	res.Result, err = transfer.Copy(ctx, src, sink, options, progress)
 	res.AddAccounts(src, sink)

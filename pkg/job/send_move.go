@@ -237,7 +237,11 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 	from := connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}}
 	to := connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving, Report: m.single && i == len(d.Steps)-1}}
 	var res connect.Result
-	link, err := m.linkFor(ctx, m.rep, inlineBytes(step))
+	size := inlineBytes(step)
+	if tries > 0 { // a slow connection may be lost if a message takes long
+		size = 0
+	}
+	link, err := m.linkFor(ctx, m.rep, size)
 	if err == nil {
 		run := func() (connect.Result, error) {
 			return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })

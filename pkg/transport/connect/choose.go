@@ -213,10 +213,11 @@ func (l Link) probe(ctx context.Context) error {
 		monitor: &monitor{limit: func(limit string) string { return limit }}}
 	twice := retry.Loop{
 		Try: func(ctx context.Context, _ int) error {
-			if err := kept.prepare(ctx); !errors.Is(err, errors.ErrUnsupported) {
+			err := kept.prepare(ctx)
+			if one := kept.expected != nil && kept.connections(kept.expected.bytes) == 1; err == nil || one && !errors.Is(err, errors.ErrUnsupported) {
 				return err
 			}
-			return l.carrier.run(ctx, m)
+			return l.carrier.run(ctx, m) // one of many connections may have failed by chance
 		},
 		Retryable: func(err, _ error) bool {
 			return !l.blocksPath(err) && !errors.Is(err, hosts.ErrLost) && !hosts.UnsupportedByPeer(err) && fault.ClassOf(err) != fault.Refused

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
@@ -13,16 +14,18 @@ import (
 
 // inlineSize is the largest estimate in bytes of an inline stream. The stream may be larger, up to
 // hosts.MaxInline.
-const inlineSize = 128 << 10
+const inlineSize = 96 << 10
 
 // Inline returns the link for a small stream of about that many bytes, 0 = unknown. It moves the stream
-// in messages of the control connection, and needs no path. It returns false if the stream is not small,
-// or the user requested something about the data connection.
+// in messages of the control connection, and needs no path. It returns false if the stream is not small or
+// takes longer than a second at the bandwidth limit, or if the user requested something about the data
+// connection.
 func (l Link) Inline(bytes uint64) (Link, bool) {
 	w := l.requested
 	free := w.Wire == "" || w.Wire == transport.Auto || w.Wire == transport.SSH
 	connection := w.Streams != 0 || w.Dial != "" && w.Dial != transport.Auto || w.DataAddress != "" || w.Ports != transport.Ports{} || w.Socket != transport.Socket{}
-	if bytes == 0 || bytes > inlineSize || !free || connection || l.source.Local() == l.target.Local() || l.agentless() != nil {
+	limit := w.BandwidthAt(time.Now())
+	if bytes == 0 || bytes > inlineSize || limit > 0 && bytes > uint64(limit) || !free || connection || l.source.Local() == l.target.Local() || l.agentless() != nil {
 		return l, false
 	}
 	l.Wire, l.carrier, l.Streams = transport.SSH, inlineCarrier{}, 0

@@ -96,9 +96,9 @@ func TestInlineConditions(t *testing.T) {
 	}
 	_, ok := link(transport.Settings{}, "a", "b").Inline(1)
 	require.False(t, ok, "between two remote hosts")
-	for _, w := range []transport.Settings{{Wire: "tls"}, {Wire: "signed"}, {Wire: "plain", TrustedLink: true}, {Streams: 2}, {Dial: "source"}, {DataAddress: "10.0.0.2"},
+	for _, w := range []transport.Settings{{Wire: "tls"}, {Wire: "signed"}, {Wire: "plain", TrustedLink: true}, {Streams: 2}, {Dial: "source"}, {Bandwidth: 1000}, {DataAddress: "10.0.0.2"},
 		{Ports: transport.Ports{Low: 7000, High: 7001}}, {Socket: transport.Socket{Window: 1 << 20}}, {Socket: transport.Socket{Congestion: "cubic"}}} {
-		_, ok := link(w, "", "b").Inline(1)
+		_, ok := link(w, "", "b").Inline(1001)
 		require.False(t, ok, "%+v", w)
 	}
 	none := facts
