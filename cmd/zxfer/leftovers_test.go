@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/testenv"
@@ -103,4 +104,14 @@ func requireNoLeftovers(t *testing.T) {
 		}
 	}
 	t.Fatalf("left behind after %s:\n%s", limit, left)
+}
+
+// removeLeftoverFiles deletes the temporary files that leftovers lists.
+func removeLeftoverFiles(t *testing.T) {
+	t.Helper()
+	for l := range strings.Lines(leftovers(t)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(l), "file "); ok {
+			assert.NoError(t, os.RemoveAll(name))
+		}
+	}
 }

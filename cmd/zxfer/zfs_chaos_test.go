@@ -129,6 +129,9 @@ func (c chaos) run(t *testing.T) {
 	t.Cleanup(func() {
 		r.logf("end of the round")
 		t.Logf("%s\n%s", c, &r.log)
+		if t.Failed() {
+			removeLeftoverFiles(t) // they would fail the next rounds, too
+		}
 	})
 	if c.uncached {
 		cache, err := os.UserCacheDir()

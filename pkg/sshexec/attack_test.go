@@ -55,6 +55,9 @@ exec sleep 100000
 		socket, err := (&Options{Host: host, Command: "ssh -F " + shellquote.Join(config)}).masterSocket(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, shared, socket != "", host)
+		if shared { // if zxfer were killed now, nothing would delete the directory
+			require.NoDirExists(t, filepath.Dir(socket))
+		}
 	}
 	// ssh expands some characters in a path, so no connection is shared there.
 	t.Setenv("TMPDIR", filepath.Join(tmp, "%h"))

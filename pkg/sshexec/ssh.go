@@ -3,6 +3,7 @@ package sshexec
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -241,12 +242,13 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	if err != nil || socket == "" {
 		return h, err
 	}
-	dir := filepath.Dir(socket)
+	dir := shellquote.Join(filepath.Dir(socket))
 	h.socket, h.Options.mux = socket, []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
 	o.mux = []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket, "-N"}
-	p, err := o.start(untilInputEnds("rm -rf "+shellquote.Join(dir)), "", &tail{log: o.log, maxLines: tailLines, hold: true})
+	// The shell also creates the directory. If zxfer is killed, none is left without a process that deletes it.
+	run := "mkdir -m 700 " + dir + " || exit 1; " + untilInputEnds("rm -rf "+dir)
+	p, err := o.start(run, "", &tail{log: o.log, maxLines: tailLines, hold: true})
 	if err != nil {
-		_ = os.Remove(dir)
 		return nil, err
 	}
 	h.end = func(timeout time.Duration) { _ = p.shutdown(timeout) }
@@ -277,8 +279,8 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	}
 }
 
-// masterSocket returns a new path for the socket of a shared connection, or "" if zxfer shares none. Its
-// new directory admits only this user: ssh's arguments show the path to all local users, and a stranger who
+// masterSocket returns a new path for the socket of a shared connection, or "" if zxfer shares none. The
+// caller creates its directory, which must be new and admit only this user: ssh's arguments show the path to all local users, and a stranger who
 // creates the socket first would get the data of all commands.
 func (o *Options) masterSocket(ctx context.Context) (string, error) {
 	words, err := o.words()
@@ -286,8 +288,7 @@ func (o *Options) masterSocket(ctx context.Context) (string, error) {
 		o.hasControlPath(ctx) {
 		return "", err
 	}
-	dir, err := os.MkdirTemp("", "zxfer-ssh-")
-	return filepath.Join(dir, "s"), err
+	return filepath.Join(os.TempDir(), "zxfer-ssh-"+rand.Text()[:10], "s"), nil
 }
 
 // configTimeout limits `ssh -G`, which may run commands of the user's configuration and ask a DNS server.
