@@ -78,8 +78,8 @@ func (l *earlyListing) wait(ctx context.Context) (zfs.Listing, bool) {
 const maxPredicted = 100
 
 // predictQueries returns the requests to the source that the batches will make after snapshots with these
-// names were taken. It returns none if they save no round trip. It waits only for listings of the local
-// host.
+// names were taken. It returns none if they save no round trip. For the listings of the targets it waits at
+// most as long as a round trip.
 func (w *jobRun) predictQueries(ctx context.Context, v *replicate.Survey, names []string, early map[*side]*earlyListing) (all []*hosts.Request) {
 	if w.source.host.Local() || len(v.Source.Datasets) > maxPredicted {
 		return nil
@@ -89,6 +89,8 @@ func (w *jobRun) predictQueries(ctx context.Context, v *replicate.Survey, names 
 		dataset, snapshot, _ := strings.Cut(n, "@")
 		taken[dataset] = snapshot
 	}
+	ctx, cancel := context.WithTimeout(ctx, w.source.host.RTT())
+	defer cancel()
 	for _, t := range w.targets {
 		l := early[t]
 		if l == nil || !t.host.Local() && !l.isDone() {

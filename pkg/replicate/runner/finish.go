@@ -44,10 +44,19 @@ func (w *jobRun) finish(ctx context.Context, d *replicate.Decision) error {
 	for _, h := range e.holds {
 		e.recordHolds(h)
 	}
-	if !prunes {
+	if !prunes || ctx.Err() != nil && !e.destroyed() {
 		return nil
 	}
 	return e.prune(ctx)
+}
+
+// destroyed reports whether a step has destroyed something.
+func (e *ending) destroyed() bool {
+	ran := e.bookmarks != nil && e.bookmarks.ran
+	for _, st := range e.destroys {
+		ran = ran || st != nil && st.ran
+	}
+	return ran
 }
 
 // planHolds saves the new bases and plans the changes of holds. Without the saved bases, a crash would

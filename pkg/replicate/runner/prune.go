@@ -137,7 +137,7 @@ func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool, f
 		return 0
 	}
 	began, due := time.Now(), len(p.Remove)
-	if first != nil {
+	if first != nil && first.ran {
 		began = first.began
 	}
 	defer w.activity("destroying %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
