@@ -90,6 +90,17 @@ func TestMasterEndsWithZxfer(t *testing.T) {
 	}
 	require.FileExists(t, cleaned)
 
+	// The shell reports a command that a signal ended on standard error, which nobody reads.
+	require.NoError(t, os.Remove(cleaned))
+	unread, stderr, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, unread.Close())
+	cmd = exec.Command("/bin/sh", "-c", untilInputEnds(": >"+cleaned), "sh", "sh", "-c", "kill -TERM $$")
+	cmd.Stderr = stderr
+	require.Error(t, cmd.Run())
+	require.NoError(t, stderr.Close())
+	require.FileExists(t, cleaned)
+
 	cmd = exec.Command("/bin/sh", "-c", untilInputEnds(":"), "sh", "sh", "-c", "exit 7")
 	_, err = cmd.StdinPipe() // stays open
 	require.NoError(t, err)
