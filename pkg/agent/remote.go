@@ -53,6 +53,8 @@ type Remote struct {
 	mu    sync.Mutex
 	next  uint64
 	calls map[uint64]*pending
+	// unfinished means that the agent did not end a cancelled call.
+	unfinished bool
 
 	lines logLimiter // of the agent's log
 }
@@ -125,12 +127,12 @@ const versionHint = "install the same zxfer on both hosts (for a restricted key,
 // maxVersion limits the printed version, in bytes.
 const maxVersion = 64
 
-// Close ends the connection and the agent. Pending calls fail with hosts.ErrLost. If there are any, Close
-// waits for the agent as Transport.Close does. Otherwise the agent has nothing to finish.
+// Close ends the connection and the agent. Pending calls fail with hosts.ErrLost. If there are any, or
+// cancelled ones that did not end, Close waits for the agent as Transport.Close does. Otherwise the agent has nothing to finish.
 func (r *Remote) Close() error {
 	end := r.t.Close
 	r.mu.Lock()
-	if t, ok := r.t.(Leaver); ok && len(r.calls) == 0 {
+	if t, ok := r.t.(Leaver); ok && len(r.calls) == 0 && !r.unfinished {
 		end = func() error { t.Leave(); return nil }
 	}
 	r.mu.Unlock()
@@ -428,6 +430,9 @@ func (r *Remote) wait(ctx context.Context, p *pending) error {
 			}
 			stopped, grace = nil, time.After(cancelGrace)
 		case <-grace:
+			r.mu.Lock()
+			r.unfinished = true
+			r.mu.Unlock()
 			return fmt.Errorf("%s: %w, and it did not end %s within %s", r.host, ctx.Err(), p.op, cancelGrace)
 		case <-r.done:
 			return r.err

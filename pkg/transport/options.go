@@ -119,7 +119,7 @@ func connectionOptions() []Option {
 			Usage: "send data over `WIRE`",
 			word:  func(w *Settings) *string { return &w.Wire },
 			Words: []Word{
-				{Name: Auto, Meaning: "signed if raw encrypted, otherwise tls; ssh if small or blocked"},
+				{Name: Auto, Meaning: "signed if raw encrypted, else tls; ssh if small or blocked"},
 				{Name: "signed", Meaning: "authenticates every frame, encrypts nothing"},
 				{Name: "tls", Meaning: "encrypts and authenticates"},
 				{Name: Plain, Meaning: "authenticates only connections; needs {{trusted-link}}"},

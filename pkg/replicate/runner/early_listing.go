@@ -20,7 +20,7 @@ type earlyListing struct {
 	done    chan struct{}
 	listing zfs.Listing
 	err     error
-	ended   time.Time
+	began   time.Time
 }
 
 // maxListingAge is how old an earlyListing may be. Taking snapshots of frozen applications takes long, and
@@ -36,7 +36,7 @@ func (w *jobRun) listTargets(ctx context.Context, v *replicate.Survey) (all map[
 		if w.heldBatch(t) != nil || w.disk(t) != nil || len(v.DatasetsFor(t.name)) == 0 || len(v.ToConfirm()) > 0 {
 			continue
 		}
-		l := &earlyListing{done: make(chan struct{}), batch: job.Batch{Survey: *v.Source, Newest: listsNewest(t), Send: job.Send{
+		l := &earlyListing{began: time.Now(), done: make(chan struct{}), batch: job.Batch{Survey: *v.Source, Newest: listsNewest(t), Send: job.Send{
 			Source: w.source.at, Target: t.at, Settings: t.transfer.Settings,
 			Plan: plan.Request{Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive},
 		}}}
@@ -47,7 +47,6 @@ func (w *jobRun) listTargets(ctx context.Context, v *replicate.Survey) (all map[
 		go func() {
 			defer close(l.done)
 			l.listing, l.err = job.ListTarget(ctx, &l.batch, w.hosts)
-			l.ended = time.Now()
 		}()
 	}
 	return all, func() {
@@ -70,7 +69,7 @@ func (l *earlyListing) wait(ctx context.Context) (zfs.Listing, bool) {
 	case <-ctx.Done():
 		return zfs.Listing{}, false
 	}
-	return l.listing, l.err == nil && time.Since(l.ended) <= maxListingAge
+	return l.listing, l.err == nil && time.Since(l.began) <= maxListingAge
 }
 
 // maxPredicted is the number of datasets up to which a run plans in advance to save round trips. For more,

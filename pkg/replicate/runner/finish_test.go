@@ -88,11 +88,11 @@ func TestFailedHoldsStopOnlyReleases(t *testing.T) {
 // copies were renamed, or if others are needed.
 func TestOldListingIsNotUsed(t *testing.T) {
 	t.Parallel()
-	l := &earlyListing{done: make(chan struct{}), ended: time.Now()}
+	l := &earlyListing{done: make(chan struct{}), began: time.Now()}
 	close(l.done)
 	_, ok := l.wait(t.Context())
 	require.True(t, ok)
-	l.ended = l.ended.Add(-maxListingAge)
+	l.began = l.ended.Add(-maxListingAge)
 	_, ok = l.wait(t.Context())
 	require.False(t, ok)
 	b := l.batch

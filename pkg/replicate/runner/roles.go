@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
@@ -63,12 +64,17 @@ type sideRoles struct {
 	done    chan struct{}
 	source  observedSide
 	targets []observedSide // in the order of the targets
+	began   time.Time
 }
+
+// maxRolesAge is how old roles may be before a run takes snapshots. Listing a large source takes long, and
+// another host may promote a copy during that time.
+const maxRolesAge = 2 * time.Second
 
 // readRoles reads the roles for judgeRoles in the background. stop cancels that and waits.
 func (w *jobRun) readRoles(ctx context.Context, root string) (r *sideRoles, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	r = &sideRoles{done: make(chan struct{}), targets: make([]observedSide, len(w.targets))}
+	r = &sideRoles{began: time.Now(), done: make(chan struct{}), targets: make([]observedSide, len(w.targets))}
 	var all sync.WaitGroup
 	all.Go(func() { r.source = w.source.observe(ctx, root) })
 	for i, t := range w.targets {

@@ -113,6 +113,11 @@ func (w *jobRun) execute(ctx context.Context) error {
 	if err := w.judgeRoles(v.Root, roles); err != nil {
 		return err
 	}
+	if time.Since(roles.began) > maxRolesAge {
+		if err := w.checkRoles(ctx, v.Root); err != nil {
+			return err
+		}
+	}
 	if err := w.confirm(ctx, v); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,23 +44,22 @@ func (l Link) prepare(ctx context.Context) error {
 	if l.expected == nil || l.carrier != (tcpCarrier{}) || !l.dialer.Local() {
 		return errors.ErrUnsupported
 	}
-	l = l.Resolve(l.expected.encrypted)
-	return l.dialer.Do(ctx, func(h hosts.Host) error {
-		c, ok := h.(connector)
-		if !ok {
-			return errors.ErrUnsupported
-		}
-		m := &session{link: l, bytes: l.expected.bytes}
-		ticket, err := m.offer(ctx)
-		if err != nil {
-			return err
-		}
-		if err = c.Connect(ctx, ticket); err != nil {
-			return l.explainDial(ctx, ticket, err)
-		}
-		l.ready.Store(&prepared{ticket, time.Now()})
-		return nil
-	})
+	var c connector
+	// The loss of the other host must not close the local one.
+	err := l.dialer.Do(ctx, func(h hosts.Host) error { c, _ = h.(connector); return nil })
+	if err != nil || c == nil {
+		return cmp.Or(err, errors.ErrUnsupported)
+	}
+	m := &session{link: l.Resolve(l.expected.encrypted), bytes: l.expected.bytes}
+	ticket, err := m.offer(ctx)
+	if err != nil {
+		return err
+	}
+	if err = c.Connect(ctx, ticket); err != nil {
+		return l.explainDial(ctx, ticket, err)
+	}
+	l.ready.Store(&prepared{ticket, time.Now()})
+	return nil
 }
 
 // explainDial returns the loss of the listening host if that explains why a dial failed, and otherwise err.
