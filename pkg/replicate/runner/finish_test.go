@@ -92,7 +92,7 @@ func TestOldListingIsNotUsed(t *testing.T) {
 	close(l.done)
 	_, ok := l.wait(t.Context())
 	require.True(t, ok)
-	l.began = l.ended.Add(-maxListingAge)
+	l.began = l.began.Add(-maxListingAge - time.Second)
 	_, ok = l.wait(t.Context())
 	require.False(t, ok)
 	b := l.batch
