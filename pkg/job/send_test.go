@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -149,16 +150,17 @@ func TestHintResumesFromNewSnapshot(t *testing.T) {
 	for _, during := range []string{"transfer", "second survey"} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "dst": nil})
 		ctx, stop := context.WithCancel(t.Context())
-		taken := false
+		var taken atomic.Bool // both sides are listed concurrently
 		w.before = func(op string) error {
 			switch {
 			case strings.HasPrefix(op, "receive"):
 				return tcp.ErrConnectionLost
-			case taken && during == "second survey":
+			case taken.Load() && during == "second survey":
 				stop()
 				return ctx.Err()
+			case op == "snapshot src/a@new":
+				taken.Store(true)
 			}
-			taken = taken || op == "snapshot src/a@new"
 			return nil
 		}
 		req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
