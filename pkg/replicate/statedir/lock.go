@@ -54,7 +54,12 @@ func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error)
 	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { _ = f.Close() }, nil // closing releases the lock
+			return func() {
+				// A process that another goroutine forks has a copy of the descriptor until it runs its
+				// program. Closing alone would leave the lock to it.
+				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+				_ = f.Close()
+			}, nil
 		}
 		switch {
 		case errors.Is(err, unix.EINTR):
