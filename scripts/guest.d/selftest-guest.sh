@@ -1,6 +1,6 @@
 #!/bin/bash
-# The part of "scripts/guest selftest" that runs in the guest. One line per
-# check; what a check says is shown only if it fails.
+# The part of "scripts/guest selftest" that runs in the guest. It prints one line
+# per check, and the output of a check only if it fails.
 # shellcheck disable=SC2317 # check calls the functions
 set -u
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/guest selftest: selftest.sh RUNNER ZFS. Checks what the runner
-# promises, then runs selftest-guest.sh in the guest. A check is a function
-# that succeeds; what it says is shown only if it does not.
+# scripts/guest selftest: selftest.sh RUNNER ZFS. Checks the behaviour of the runner
+# that docs/dev/guest.md describes, then runs selftest-guest.sh in the guest. A check is
+# a function. Its output is printed only if it fails.
 # shellcheck disable=SC2317 # the functions are called by name
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
