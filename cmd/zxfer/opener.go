@@ -101,6 +101,13 @@ func (c sharedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// Leave ends both connections immediately. It does not wait for the end of the shared one, which has no effect
+// on the result.
+func (c sharedConn) Leave() {
+	c.Conn.Leave()
+	go func() { _ = c.shared.Close() }()
+}
+
 func (o *opener) openAgent(ctx context.Context, shared *sshexec.Master) (hosts.Host, error) {
 	c, err := sshexec.Agent(ctx, shared.Options)
 	if err != nil {

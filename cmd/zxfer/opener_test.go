@@ -3,12 +3,15 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kballard/go-shellquote"
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/agent"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/testenv"
@@ -59,6 +62,27 @@ exec sh -c "$command"`)
 	_, err = o.Open(t.Context(), l)
 	require.ErrorContains(t, err, "Connection refused")
 	require.Equal(t, fault.Failed, fault.ClassOf(err), err)
+}
+
+// TestSharedConnectionEnds expects that the end of an idle agent's connection also ends the shared one: a run
+// that connects again would otherwise keep a process for each connection.
+func TestSharedConnectionEnds(t *testing.T) {
+	t.Parallel()
+	dir, l := fakeSSH(t, `[ -z "$bare" ] || echo "$socket" >socket
+wait_as_master
+printf '\nzxfer-agent `+strconv.Itoa(agent.Protocol)+` devel\n'
+exec cat >/dev/null`)
+	h, err := (&opener{log: func(string) {}}).Open(t.Context(), l)
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(dir, "socket"))
+	require.NoError(t, err)
+	socket := strings.TrimSpace(string(text))
+	require.FileExists(t, socket)
+	require.NoError(t, h.Close())
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Dir(socket))
+		return os.IsNotExist(err)
+	}, testenv.Timeout(), time.Millisecond)
 }
 
 // TestUnreachableHostHasAnAgent expects that a failed login is never taken for a host without an agent.
