@@ -140,6 +140,16 @@ login=` + shellquote.Join(filepath.Join(dir, "login")) + ` lost=` + shellquote.J
 	o.Command = shellquote.Join(program)
 }
 
+// killStarted ends the process whose number is in the file "started".
+func killStarted(t *testing.T, dir string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "started"))
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+}
+
 // TestStreamThatNeverGoesOn expects that an operation that reads a stream ends with its context.
 func TestStreamThatNeverGoesOn(t *testing.T) {
 	t.Parallel()
@@ -158,13 +168,7 @@ func TestStreamThatNeverGoesOn(t *testing.T) {
 				return err == nil && s.Size() > 0
 			}, testenv.Timeout(), time.Millisecond)
 			cancel()
-			defer func() { // as on another host, it ends when it writes
-				text, err := os.ReadFile(filepath.Join(dir, "started"))
-				require.NoError(t, err)
-				pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-				require.NoError(t, err)
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-			}()
+			defer killStarted(t, dir) // as on another host, it ends when it writes
 			select {
 			case err := <-done:
 				require.ErrorIs(t, err, context.Canceled)

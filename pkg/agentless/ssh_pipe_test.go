@@ -208,11 +208,12 @@ func TestAbortThroughShell(t *testing.T) {
 // TestCutRemoteShell expects that a killed remote shell is an interrupted stream in both directions.
 func TestCutRemoteShell(t *testing.T) {
 	t.Parallel()
-	dir, h := openAccount(t, accountNamed("sh"), `case $1 in receive) cat >stream;; send) head -c 5000 /dev/zero; sleep 1000;; esac`)
+	dir, h := openAccount(t, accountNamed("sh"), `case $1 in receive) cat >stream;; send) echo $$ >started; head -c 5000 /dev/zero; exec sleep 1000;; esac`)
 	src, err := h.openSource(t.Context(), "zfs send", zfs.Failure{Op: zfs.OpSend, Argv: []string{"zfs", "send"}}, path{})
 	require.NoError(t, err)
 	_, err = io.ReadFull(src, make([]byte, 5000))
 	require.NoError(t, err)
+	defer killStarted(t, dir)
 	src.process.End(0)
 	_, err = src.Read(make([]byte, 1))
 	require.ErrorIs(t, err, tcp.ErrConnectionLost)
