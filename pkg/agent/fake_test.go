@@ -57,8 +57,8 @@ func (h *host) Run(ctx context.Context, r *hosts.Request) error {
 		hoststest.With(hosts.OpOffer, h.Offer), hoststest.Watched(hosts.OpTransfer, h.Transfer))
 }
 
-func (h *host) Capture(ctx context.Context, brief bool) ([]byte, error) {
-	return []byte("-- a --\n"), h.note(ctx, func() error { return nil }, hosts.OpCapture.Name(), brief)
+func (h *host) Capture(ctx context.Context, brief bool) (hosts.Archive, error) {
+	return hosts.Archive("-- a --\n"), h.note(ctx, func() error { return nil }, hosts.OpCapture.Name(), brief)
 }
 
 func (h *host) Measure(ctx context.Context, req probe.Request) (probe.Ceiling, error) {

@@ -101,7 +101,7 @@ func (h *Conn) System(ctx context.Context) *sysinfo.System {
 		return known
 	}
 	var of Host
-	var text []byte
+	var text Archive
 	err := h.Retry(ctx, func(st Host) (err error) { of = st; text, err = Call(ctx, st, OpCapture, true); return err })
 	s := parseSystem(text, err)
 	h.mu.Lock()
@@ -113,7 +113,7 @@ func (h *Conn) System(ctx context.Context) *sysinfo.System {
 }
 
 // parseSystem returns the facts in an answer of OpCapture, or nil.
-func parseSystem(text []byte, err error) *sysinfo.System {
+func parseSystem(text Archive, err error) *sysinfo.System {
 	if err != nil {
 		return nil
 	}

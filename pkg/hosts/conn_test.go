@@ -37,7 +37,7 @@ func (b *beta) Run(ctx context.Context, r *Request) (err error) {
 	case OpHostFacts.Name():
 		*r.Answer.(*Facts), err = b.HostFacts(ctx)
 	case OpCapture.Name():
-		*r.Answer.(*[]byte), err = b.Capture(ctx, r.Args.(bool))
+		*r.Answer.(*Archive), err = b.Capture(ctx, r.Args.(bool))
 	}
 	return err
 }
@@ -56,12 +56,12 @@ func (b *beta) HostFacts(ctx context.Context) (Facts, error) {
 	return Facts{}, b.cut
 }
 
-func (b *beta) Capture(_ context.Context, brief bool) ([]byte, error) {
+func (b *beta) Capture(_ context.Context, brief bool) (Archive, error) {
 	b.captures++
 	if !brief {
 		return nil, errors.New("a job has no time for more")
 	}
-	return []byte(b.text), b.cut
+	return Archive(b.text), b.cut
 }
 
 func (b *beta) RTT() time.Duration { return time.Millisecond }

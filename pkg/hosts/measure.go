@@ -12,7 +12,7 @@ import (
 // scratchLimit limits the bytes that a measurement writes.
 const scratchLimit = 1 << 30
 
-func (l *Local) Capture(ctx context.Context, brief bool) ([]byte, error) {
+func (l *Local) Capture(ctx context.Context, brief bool) (Archive, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	return probe.Capture(ctx, brief)

@@ -290,11 +290,11 @@ const toMeasure = "measure the host or read its system settings"
 // OpCapture returns the system files that facts are read from, as a text archive (see package
 // sysinfo). It contains no key, password or address. A brief one runs no programs and takes
 // milliseconds.
-var OpCapture = Op[bool, []byte]{
+var OpCapture = Op[bool, Archive]{
 	name:    "capture",
 	full:    withoutProgress((*Local).Capture),
 	ability: toMeasure,
-	answer:  func(bool, int) int { return 32 << 20 },
+	answer:  func(bool, int) int { return maxArchive },
 }
 
 // OpMeasure makes one measurement and deletes its data. Only probe.TargetWrite creates a scratch

@@ -133,7 +133,7 @@ func (d *doctor) capture(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {
 		g.Go(func() error {
-			var text []byte
+			var text hosts.Archive
 			err := e.Do(gctx, func(st hosts.Host) (err error) {
 				// The checks report a host without ZFS.
 				e.facts, err = hosts.Call(gctx, st, hosts.OpHostFacts, hosts.None{})

@@ -57,7 +57,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 func lookUpHistories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (bool, error) {
 	datasets, names := plan.NeedHistories(*p, *state)
 	if len(names) > 0 {
-		taken, err := e.target.Properties(ctx, names, []string{"guid"})
+		taken, err := hosts.Call(ctx, e.target.Kept(hosts.By(e.target.Retry)), hosts.OpProperties, takenQuery(names))
 		if err != nil {
 			return false, err
 		}
