@@ -42,7 +42,8 @@ type process struct {
 	waited chan struct{}
 	err    error // of Wait; valid after waited is closed
 	ending sync.Once
-	forced atomic.Bool // this process ended it with a signal
+	forced atomic.Bool   // this process ended it with a signal
+	quit   time.Duration // quitTimeout, longer in a test
 }
 
 // replaceShell runs a command in place of the shell.
@@ -82,7 +83,7 @@ func (o *Options) start(run, remote string, stderr *tail) (*process, error) {
 	// Ignored signals are also ignored after exec.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" INT QUIT; ` + run, "sh", path}, argv[1:]...)...)
 	p := &process{name: filepath.Base(path), tryCommand: o.tryCommand(words), cmd: cmd, stderr: stderr,
-		waited: make(chan struct{})}
+		waited: make(chan struct{}), quit: quitTimeout}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = quitTimeout
@@ -120,8 +121,15 @@ func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
 // the failure of the remote shell, if any. It can be called more than once.
 func (p *process) Close() error { return p.shutdown(closeTimeout) }
 
-// Leave ends the remote shell immediately. Its command sees the end of its input.
-func (p *process) Leave() { _ = p.shutdown(0) }
+// Leave ends the remote shell immediately. Its command sees the end of its input. Leave does not wait
+// for the end, because an ssh that uses a shared connection takes a round trip: the master
+// holds its standard error until the other host has closed the session.
+func (p *process) Leave() {
+	p.forced.Store(true)
+	_ = p.in.Close()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	go func() { _ = p.shutdown(0) }()
+}
 
 // interrupt makes all reads and writes fail, including current ones.
 func (p *process) interrupt() {
@@ -136,7 +144,7 @@ func (p *process) shutdown(grace time.Duration) error {
 			p.forced.Store(true)
 			// On SIGTERM, ssh restores the terminal's echo.
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)
-			if !p.waitFor(quitTimeout) {
+			if !p.waitFor(p.quit) {
 				_ = p.cmd.Process.Kill()
 				<-p.waited
 			}

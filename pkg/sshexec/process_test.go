@@ -83,6 +83,23 @@ func TestStoppedAgentIsKilled(t *testing.T) {
 	requireEnded(t, pid)
 }
 
+// TestLeaveDoesNotWait stops the remote shell, so that it ends after Leave has returned.
+func TestLeaveDoesNotWait(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	c, err := Agent(t.Context(), o.Options)
+	require.NoError(t, err)
+	pid := o.pid()
+	c.quit = testenv.Timeout() // nothing kills it before
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	c.Leave()
+	require.NoError(t, syscall.Kill(pid, 0), "it still exists")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+	requireEnded(t, pid)
+	require.NoError(t, c.Close(), "a signal of this process is not a failure")
+}
+
 // TestTerminalInterruptDoesNotReachRemoteShell expects that ^C, which reaches the whole
 // process group of the terminal, does not end the connection. zxfer needs it to end the remote
 // processes.
