@@ -45,6 +45,7 @@ type Send struct {
 // nothing was changed on either side, and Interrupted if the same command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := newSendJob(req, at, rep)
+	defer t.release()
 	return t.finish(outcome.Settle(ctx, t.send(ctx)))
 }
 
