@@ -31,9 +31,8 @@ type Send struct {
 	transport.Settings
 
 	Parallel int // concurrent datasets
-	// Gate, if not nil, replaces Parallel: it is called before each dataset. Jobs with a common
-	// limit share a Gate. It blocks until the dataset may start, or returns an error after ctx
-	// ended.
+	// Gate, if not nil, limits them to Parallel together with other requests: it is called before
+	// each dataset. It blocks until the dataset may start, or returns an error after ctx ended.
 	Gate func(ctx context.Context) (release func(), err error)
 	// Clock returns the time for bandwidth limits that depend on it; nil = time.Now.
 	Clock      func() time.Time

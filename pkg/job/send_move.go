@@ -34,6 +34,7 @@ type mover struct {
 	// pathError is its result.
 	checkPath func() error
 	pathError error
+	queue     *queue       // of small streams; nil = they do not wait for others
 	single    bool         // only one dataset is to be moved, so its last stream reports what arrived
 	streams   atomic.Int64 // number of started streams
 	changed   atomic.Bool  // the source or the target may have changed
@@ -58,6 +59,11 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
 	gate := t.newGate()
+	remote := t.source.Do
+	if t.source.Local() {
+		remote = t.target.Do
+	}
+	t.queue = newQueue(ctx, remote, t.req.Parallel, gate)
 	moving := 0
 	for _, d := range p.Datasets {
 		if len(d.Steps) > 0 {
@@ -83,15 +89,15 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			if len(d.Steps) == 0 && d.Discard == "" {
 				return
 			}
-			release, err := gate(ctx)
+			left := *d
+			left.Steps = slices.Clone(d.Steps) // checkPath may read those of d
+			one := &datasetMove{mover: t.mover, planned: d, left: &left, turn: turn{gate: gate}}
+			end, err := one.begin(ctx)
 			if err != nil {
 				st.err = interrupted(d.Source)
 				return
 			}
-			defer release()
-			left := *d
-			left.Steps = slices.Clone(d.Steps) // checkPath may read those of d
-			one := &datasetMove{mover: t.mover, planned: d, left: &left}
+			defer end()
 			l := newLoop(d.Source, t.req.Retries, t.rep.Log)
 			l.Try, l.Progress = one.try, one.replan
 			l.Retryable = func(err, before error) bool { return transient(err) && !repeated(before, err) }
@@ -132,6 +138,24 @@ type datasetMove struct {
 	*mover
 	planned *plan.Dataset // at first; later plans must not destroy more
 	left    *plan.Dataset // what remains to be done
+	turn    turn
+}
+
+// begin takes a turn for the dataset. It returns an error after ctx ended.
+func (m *datasetMove) begin(ctx context.Context) (end func(), err error) {
+	leave := func() {}
+	if len(m.left.Steps) > 0 && m.queue != nil {
+		if _, inline := m.inline(&m.left.Steps[0], 0); inline {
+			if leave, err = m.queue.enter(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := m.turn.take(ctx); err != nil {
+		leave()
+		return nil, err
+	}
+	return func() { m.turn.end(); leave() }, nil
 }
 
 // try prepares the target dataset and moves the remaining streams in order.
@@ -227,7 +251,7 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 }
 
 // stream moves the stream of step i.
-func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*StepResult, error) {
+func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*StepResult, error) {
 	step, id := &d.Steps[i], int(m.streams.Add(1))
 	m.rep.Started(id, d, i)
 	run := func(step *plan.Step) (res connect.Result, err error) {
@@ -267,9 +291,8 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 
 // linkFor returns the link for a stream. If the first stream that needs a path was expected to be small,
 // it searches one during the move, as prepare does before it.
-func (m *mover) linkFor(ctx context.Context, step *plan.Step, tries int) (connect.Link, error) {
-	// A slow connection may be lost if a message takes long.
-	if l, ok := m.chosen.Inline(inlineBytes(step)); ok && tries == 0 {
+func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step, tries int) (connect.Link, error) {
+	if l, ok := m.inline(step, tries); ok {
 		return l, nil
 	}
 	m.opening.Lock()
@@ -284,6 +307,18 @@ func (m *mover) linkFor(ctx context.Context, step *plan.Step, tries int) (connec
 		}
 	}
 	return m.link, m.pathError
+}
+
+// inline returns the link for a small stream, or false if the stream needs a path.
+func (m *datasetMove) inline(step *plan.Step, tries int) (connect.Link, bool) {
+	l, ok := m.chosen.Inline(inlineBytes(step))
+	if !ok || tries > 0 { // a slow connection may be lost if a message takes long
+		return l, false
+	}
+	if m.queue != nil {
+		l = m.queue.through(l, &m.turn)
+	}
+	return l, true
 }
 
 // streamEnds returns both ends of a stream over a link. report requests what arrived.
