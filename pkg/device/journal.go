@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/filelock"
 )
 
 // Journal records, on the target's host, which blocks of a copy are stored, so that
@@ -124,7 +125,7 @@ func openJournal(dir string, src, dst Facts, cut BlockHash, use journalUse) (_ *
 		return nil, "", err
 	}
 	if reason, err = j.open(dst.Path, want, use); err != nil {
-		return nil, "", errors.Join(err, j.f.Close())
+		return nil, "", errors.Join(err, j.Close())
 	}
 	return j, reason, nil
 }
@@ -135,8 +136,8 @@ func (j *Journal) open(target string, want journalHeader, use journalUse) (reaso
 	if use != journalRead {
 		// Keeps out other copies to the target. The kernel releases the lock when
 		// the process ends.
-		err := unix.Flock(int(j.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		err := filelock.Try(j.f)
+		if errors.Is(err, filelock.ErrLocked) {
 			err = fault.Refusef("wait until it ends", "another copy to %s is running", target)
 		}
 		if err != nil {
@@ -307,12 +308,7 @@ func (j *Journal) Remove() error {
 }
 
 // Close closes the journal and keeps its file for the next attempt.
-func (j *Journal) Close() error {
-	// Closing does not release the lock while a child process that is being started
-	// holds a copy of the descriptor.
-	err := unix.Flock(int(j.f.Fd()), unix.LOCK_UN)
-	return errors.Join(err, j.f.Close())
-}
+func (j *Journal) Close() error { return filelock.Close(j.f) }
 
 // samples is the approximate number of recorded blocks that Check reads.
 const samples = 16

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/filelock"
 )
 
 // Target is a device or image file opened for writing. A block device is held
@@ -94,12 +95,10 @@ func refusedOpen(f Facts, err error) error {
 // journal lock excludes only copies that use the same journal. File systems without
 // locks are accepted.
 func (t *Target) lock() error {
-	return t.control(func(fd int) error {
-		if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
-			return fault.Refusef("wait until it ends", "another copy to %s is running", t.facts.Path)
-		}
-		return nil
-	})
+	if errors.Is(filelock.Try(t.f), filelock.ErrLocked) {
+		return fault.Refusef("wait until it ends", "another copy to %s is running", t.facts.Path)
+	}
+	return nil
 }
 
 // prepare extends a file to its size and allocates space unless it is sparse.
@@ -278,4 +277,4 @@ func (t *Target) Discard() error {
 }
 
 // Close closes the target and keeps the written data.
-func (t *Target) Close() error { return t.f.Close() }
+func (t *Target) Close() error { return filelock.Close(t.f) }

@@ -106,6 +106,7 @@ func (k *keyUse) start(ctx context.Context, file string) error {
 	return k.exclusively(ctx, func() error {
 		if k.lock(useLock, unix.F_WRLCK) == nil {
 			if err := k.load(ctx, file); err != nil {
+				_ = k.lock(useLock, unix.F_UNLCK) // as in filelock.Close
 				return err
 			}
 		}

@@ -83,6 +83,9 @@ func (l *Local) Connect(ctx context.Context, t tcp.Ticket) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.life.Err(); err != nil { // Close has closed the others
+		return errors.Join(err, link.Close())
+	}
 	l.links[t.Session] = link
 	return nil
 }

@@ -80,21 +80,6 @@ func (e *ends) open(ctx context.Context, rep Watcher) error {
 	return e.searchPath(ctx, rep)
 }
 
-// linkFor returns the link for a stream of about that many bytes. It searches a path if a stream needs
-// one for the first time.
-func (e *ends) linkFor(ctx context.Context, rep Watcher, bytes uint64) (connect.Link, error) {
-	if l, ok := e.chosen.Inline(bytes); ok {
-		return l, nil
-	}
-	e.opening.Lock()
-	defer e.opening.Unlock()
-	if e.opened {
-		return e.link, nil
-	}
-	err := e.searchPath(ctx, rep)
-	return e.link, err
-}
-
 // searchPath is open with the lock held.
 func (e *ends) searchPath(ctx context.Context, rep Watcher) error {
 	e.opened = true
@@ -115,6 +100,9 @@ func (e *ends) searchPath(ctx context.Context, rep Watcher) error {
 	}
 	return unchanged(err)
 }
+
+// release closes the connections that the path search kept and no stream used.
+func (e *ends) release() { e.link.Release() }
 
 // warm starts the local libzfs_core, which takes a while, in the background. A single dataset
 // does not need it. The estimate reports any error. done cancels and waits.

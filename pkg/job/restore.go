@@ -40,6 +40,7 @@ type restoreJob struct {
 func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
 	req.Plan.Restore, req.Plan.CarryProperties = true, true
 	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), at: req.At, mount: req.Mount}
+	defer t.release()
 	t.report.Schema = "zxfer.restore/v1"
 	return t.finish(outcome.Settle(ctx, t.restore(ctx)))
 }

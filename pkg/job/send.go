@@ -31,9 +31,8 @@ type Send struct {
 	transport.Settings
 
 	Parallel int // concurrent datasets
-	// Gate, if not nil, replaces Parallel: it is called before each dataset. Jobs with a common
-	// limit share a Gate. It blocks until the dataset may start, or returns an error after ctx
-	// ended.
+	// Gate, if not nil, limits them to Parallel together with other requests: it is called before
+	// each dataset. It blocks until the dataset may start, or returns an error after ctx ended.
 	Gate func(ctx context.Context) (release func(), err error)
 	// Clock returns the time for bandwidth limits that depend on it; nil = time.Now.
 	Clock      func() time.Time
@@ -45,6 +44,7 @@ type Send struct {
 // nothing was changed on either side, and Interrupted if the same command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := newSendJob(req, at, rep)
+	defer t.release()
 	return t.finish(outcome.Settle(ctx, t.send(ctx)))
 }
 

@@ -55,6 +55,7 @@ type BatchResult struct {
 // results.
 func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
 	t := newSendJob(b.Send, at, rep)
+	defer t.release()
 	res := &BatchResult{Report: t.report}
 	perDataset := &admission{}
 	if b.Review != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,9 +30,14 @@ type mover struct {
 	rep Reporter
 	// surveyed is the state that the plan was made for, nil = unknown.
 	surveyed *plan.State
-	single   bool         // only one dataset is to be moved, so its last stream reports what arrived
-	streams  atomic.Int64 // number of started streams
-	changed  atomic.Bool  // the source or the target may have changed
+	// checkPath evaluates the checks after a search for a path during the move; nil = there are none.
+	// pathError is its result.
+	checkPath func() error
+	pathError error
+	queue     *queue       // of small streams; nil = they do not wait for others
+	single    bool         // only one dataset is to be moved, so its last stream reports what arrived
+	streams   atomic.Int64 // number of started streams
+	changed   atomic.Bool  // the source or the target may have changed
 	// newRoots holds the copies that became encryption roots, rekeyed those whose key changed,
 	// both by name.
 	newRoots, rekeyed sync.Map
@@ -53,6 +59,11 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
 	gate := t.newGate()
+	remote := t.source.Do
+	if t.source.Local() {
+		remote = t.target.Do
+	}
+	t.queue = newQueue(ctx, remote, t.req.Parallel, gate)
 	moving := 0
 	for _, d := range p.Datasets {
 		if len(d.Steps) > 0 {
@@ -60,6 +71,7 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 		}
 	}
 	t.single = moving == 1
+	t.releaseUnsuitable()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
@@ -77,13 +89,15 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			if len(d.Steps) == 0 && d.Discard == "" {
 				return
 			}
-			release, err := gate(ctx)
+			left := *d
+			left.Steps = slices.Clone(d.Steps) // checkPath may read those of d
+			one := &datasetMove{mover: t.mover, planned: d, left: &left, turn: turn{gate: gate}}
+			end, err := one.begin(ctx)
 			if err != nil {
 				st.err = interrupted(d.Source)
 				return
 			}
-			defer release()
-			one := &datasetMove{mover: t.mover, planned: d, left: d}
+			defer end()
 			l := newLoop(d.Source, t.req.Retries, t.rep.Log)
 			l.Try, l.Progress = one.try, one.replan
 			l.Retryable = func(err, before error) bool { return transient(err) && !repeated(before, err) }
@@ -124,6 +138,24 @@ type datasetMove struct {
 	*mover
 	planned *plan.Dataset // at first; later plans must not destroy more
 	left    *plan.Dataset // what remains to be done
+	turn    turn
+}
+
+// begin takes a turn for the dataset. It returns an error after ctx ended.
+func (m *datasetMove) begin(ctx context.Context) (end func(), err error) {
+	leave := func() {}
+	if len(m.left.Steps) > 0 && m.queue != nil {
+		if _, inline := m.inline(&m.left.Steps[0], 0); inline {
+			if leave, err = m.queue.enter(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := m.turn.take(ctx); err != nil {
+		leave()
+		return nil, err
+	}
+	return func() { m.turn.end(); leave() }, nil
 }
 
 // try prepares the target dataset and moves the remaining streams in order.
@@ -219,28 +251,26 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 }
 
 // stream moves the stream of step i.
-func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*StepResult, error) {
+func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*StepResult, error) {
 	step, id := &d.Steps[i], int(m.streams.Add(1))
 	m.rep.Started(id, d, i)
-	count := connect.Count{Done: step.Done}
-	if step.Bytes > 0 {
-		count.Total = step.Done + step.Bytes
-	}
-	run := func(size uint64) (res connect.Result, err error) {
-		link, err := m.linkFor(ctx, m.rep, size)
+	run := func(step *plan.Step) (res connect.Result, err error) {
+		link, err := m.linkFor(ctx, step, tries)
 		if err != nil {
 			return res, err
+		}
+		count := connect.Count{Done: step.Done}
+		if step.Bytes > 0 {
+			count.Total = step.Done + step.Bytes
 		}
 		from, to := m.streamEnds(&link, step, m.single && i == len(d.Steps)-1)
 		return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	}
-	size := inlineBytes(step)
-	if tries > 0 { // a slow connection may be lost if a message takes long
-		size = 0
-	}
-	res, err := run(size)
-	if errors.Is(err, hosts.ErrNotSmall) { // the estimate was too low
-		res, err = run(0)
+	res, err := run(step)
+	if errors.Is(err, hosts.ErrNotSmall) {
+		large := *step
+		large.Bytes = 0 // the estimate was too low
+		res, err = run(&large)
 	}
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
@@ -257,6 +287,38 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*Ste
 	m.rep.Finished(id, r)
 	m.addResult(r)
 	return r, err
+}
+
+// linkFor returns the link for a stream. If the first stream that needs a path was expected to be small,
+// it searches one during the move, as prepare does before it.
+func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step, tries int) (connect.Link, error) {
+	if l, ok := m.inline(step, tries); ok {
+		return l, nil
+	}
+	m.opening.Lock()
+	defer m.opening.Unlock()
+	if !m.opened {
+		m.link = m.link.Expecting(step.Send.Flags.Raw, step.Bytes)
+		if err := m.searchPath(ctx, m.rep); err != nil {
+			return m.link, err
+		}
+		if m.checkPath != nil {
+			m.pathError = m.checkPath()
+		}
+	}
+	return m.link, m.pathError
+}
+
+// inline returns the link for a small stream, or false if the stream needs a path.
+func (m *datasetMove) inline(step *plan.Step, tries int) (connect.Link, bool) {
+	l, ok := m.chosen.Inline(inlineBytes(step))
+	if !ok || tries > 0 { // a slow connection may be lost if a message takes long
+		return l, false
+	}
+	if m.queue != nil {
+		l = m.queue.through(l, &m.turn)
+	}
+	return l, true
 }
 
 // streamEnds returns both ends of a stream over a link. report requests what arrived.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -35,6 +36,7 @@ func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
 	t.surveyed = &t.state
+	t.checkPath = func() error { t.evaluate(); return t.admit() }
 	return t
 }
 
@@ -134,16 +136,34 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 // needsPath reports whether a planned stream needs a data connection. The search keeps the connections
 // that it makes for the first such stream.
 func (t *sendJob) needsPath() bool {
-	for _, st := range t.report.Plan.Streams() {
-		if _, inline := t.link.Inline(inlineBytes(st)); inline && !t.req.Measure {
-			continue
-		}
+	for st := range t.largeSteps() {
 		if !t.req.Measure && !t.req.DryRun {
 			t.link = t.link.Expecting(st.Send.Flags.Raw, st.Bytes)
 		}
 		return true
 	}
-	return false
+	return t.req.Measure && t.report.Plan.Steps() > 0
+}
+
+// largeSteps returns the steps whose streams need a data connection.
+func (t *sendJob) largeSteps() iter.Seq[*plan.Step] {
+	return func(yield func(*plan.Step) bool) {
+		for _, st := range t.report.Plan.Streams() {
+			if _, inline := t.chosen.Inline(inlineBytes(st)); !inline && !yield(st) {
+				return
+			}
+		}
+	}
+}
+
+// releaseUnsuitable closes the connections that the path search kept, unless they suit a stream.
+func (t *sendJob) releaseUnsuitable() {
+	for st := range t.largeSteps() {
+		if t.link.Suits(st.Send.Flags.Raw, st.Bytes) {
+			return
+		}
+	}
+	t.link.Release()
 }
 
 // inlineBytes returns the size of a stream for connect.Link.Inline, 0 if it must not go inline.

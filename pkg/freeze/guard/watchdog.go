@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/filelock"
 	"zxfer/pkg/freeze"
 )
 
@@ -332,7 +333,7 @@ func writeNote(dir string, q *freeze.Request) (*os.File, error) {
 		return nil, err
 	}
 	name := filepath.Join(dir, notePrefix+filepath.Base(f.Name()))
-	err = errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX), json.NewEncoder(f).Encode(q))
+	err = errors.Join(filelock.Try(f), json.NewEncoder(f).Encode(q))
 	if err == nil {
 		err = os.Rename(f.Name(), name) // visible only once it is locked
 	}
@@ -368,13 +369,13 @@ func thawNote(name string) {
 	if err != nil {
 		return
 	}
-	defer f.Close()
+	defer filelock.Close(f)
 	s, err := f.Stat()
 	if err != nil {
 		return
 	}
 	mine, ok := s.Sys().(*syscall.Stat_t)
-	if !ok || !s.Mode().IsRegular() || int(mine.Uid) != os.Geteuid() || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if !ok || !s.Mode().IsRegular() || int(mine.Uid) != os.Geteuid() || filelock.Try(f) != nil {
 		return
 	}
 	var q freeze.Request

@@ -2,7 +2,6 @@ package roundtrips
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/transport/tcp"
@@ -32,9 +32,11 @@ type world struct {
 	local, beta *zfsmem.Host
 
 	estimate []uint64 // replaces the estimates of the local host, if not nil
+	holds    bool     // beta keeps connections without data open
 
 	mu     sync.Mutex
 	login  time.Time // when the remote shell started the agent
+	logins int
 	events []event
 }
 
@@ -63,6 +65,8 @@ type end struct {
 	facts hosts.Facts
 }
 
+const localAddress, betaAddress = "10.0.0.1", "10.0.0.2"
+
 func (w *world) host(of *zfsmem.Host, address string, facts hosts.Facts) *end {
 	l := hosts.On(of, "test", func(line string) { w.t.Log(line) })
 	l.SetStack(w.net.Host(address))
@@ -76,6 +80,10 @@ func (e *end) Run(ctx context.Context, r *hosts.Request) error {
 		*r.Answer.(*[]uint64) = e.w.estimate
 		return nil
 	}
+	if task, ok := r.Args.(hosts.Task); ok && task.To == (hosts.Nothing{}) && e.w.holds {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	known := func(context.Context, hosts.None) (hosts.Facts, error) { return e.facts, nil }
 	return hoststest.Run(ctx, e.Local, r, hoststest.With(hosts.OpFacts, known), hoststest.With(hosts.OpHostFacts, known),
 		hoststest.With(hosts.OpCapture, func(context.Context, bool) (hosts.Archive, error) { return []byte("-- proc/version --\nLinux\n"), nil }))
@@ -84,14 +92,14 @@ func (e *end) Run(ctx context.Context, r *hosts.Request) error {
 // Open opens the local host, or logs in to beta.
 func (w *world) Open(ctx context.Context, a hosts.Address) (hosts.Host, error) {
 	if a.Host == "" {
-		return w.host(w.local, "10.0.0.1", hosts.Facts{}), nil
+		return w.host(w.local, localAddress, hosts.Facts{}), nil
 	}
 	near, far := w.net.Pipe()
 	life, stop := context.WithCancel(context.Background())
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		s := agent.Server{Host: w.host(w.beta, "10.0.0.2", hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}), Version: "test"}
+		s := agent.Server{Host: w.host(w.beta, betaAddress, hosts.Facts{SSHLocal: betaAddress, SSHPeer: localAddress}), Version: "test"}
 		_ = s.Serve(life, far, far)
 		_ = far.Close()
 	}()
@@ -101,6 +109,7 @@ func (w *world) Open(ctx context.Context, a hosts.Address) (hosts.Host, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.logins++
 	if w.login.IsZero() {
 		w.login = time.Now()
 	}
@@ -108,7 +117,7 @@ func (w *world) Open(ctx context.Context, a hosts.Address) (hosts.Host, error) {
 }
 
 func (w *world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", errors.ErrUnsupported
+	return "", fault.Refusef("", "beta does not forward connections")
 }
 
 // shell is the remote shell that started the agent.

@@ -23,7 +23,8 @@ const defaultParallel = 2
 
 // send sends the batches of all targets concurrently. early has listings of targets by listTargets.
 func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]*earlyListing) []*batch {
-	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
+	parallel := cmp.Or(w.job.Parallel, defaultParallel)
+	g := newGate(parallel)
 	copies := map[string][]string{}
 	for _, t := range w.targets { // before the first batch starts and changes the state
 		if len(v.Unchanged) > 0 && !w.absent(t) {
@@ -45,7 +46,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]
 			continue
 		}
 		req := w.request(t, v)
-		req.Copies, req.Gate = copies[t.name], g.of(t.name)
+		req.Copies, req.Parallel, req.Gate = copies[t.name], parallel, g.of(t.name)
 		if l := early[t]; l != nil && l.fits(&req) {
 			req.Listed = l.wait
 		}

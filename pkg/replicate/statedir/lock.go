@@ -14,6 +14,8 @@ import (
 
 	"github.com/kballard/go-shellquote"
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/filelock"
 )
 
 // ErrRunning is the error of Lock if another process has the lock.
@@ -52,20 +54,11 @@ const lockPoll = 200 * time.Millisecond
 // lock locks a file or directory. If it fails, it closes f.
 func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error) {
 	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() {
-				// A process that another goroutine forks has a copy of the descriptor until it runs its
-				// program. Closing alone would leave the lock to it.
-				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
-				_ = f.Close()
-			}, nil
+		if err = filelock.Try(f); err == nil {
+			return func() { _ = filelock.Close(f) }, nil
 		}
 		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			err = fmt.Errorf("lock %s: %w", f.Name(), err)
+		case !errors.Is(err, filelock.ErrLocked):
 		case !wait:
 			err = ErrRunning
 		default:

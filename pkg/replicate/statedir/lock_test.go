@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 // TestMain holds the lock of a job until its input ends if RECORD_TEST_LOCK names a directory.
@@ -95,26 +94,4 @@ func TestLock(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded, "a waiting caller can be interrupted")
 	unlock()
 	require.NoError(t, <-got)
-}
-
-// TestUnlockDespiteCopiedDescriptor expects a lock to end although another process still has a copy of its
-// descriptor, as after a fork.
-func TestUnlockDespiteCopiedDescriptor(t *testing.T) {
-	t.Parallel()
-	name := filepath.Join(t.TempDir(), "lock")
-	open := func() *os.File {
-		f, err := os.Create(name)
-		require.NoError(t, err)
-		return f
-	}
-	f := open()
-	unlock, err := lock(t.Context(), f, false)
-	require.NoError(t, err)
-	copied, err := unix.Dup(int(f.Fd()))
-	require.NoError(t, err)
-	defer unix.Close(copied)
-	unlock()
-	unlock, err = lock(t.Context(), open(), false)
-	require.NoError(t, err)
-	unlock()
 }

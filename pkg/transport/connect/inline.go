@@ -33,6 +33,13 @@ func (l Link) Inline(bytes uint64) (Link, bool) {
 	return l, true
 }
 
+// WithRemote returns the link for an inline stream whose end on the remote host run runs: a request that
+// moves about that many bytes.
+func (l Link) WithRemote(run func(ctx context.Context, r *hosts.Request, bytes int) error) Link {
+	l.remote = run
+	return l
+}
+
 // inlineCarrier moves a small stream in messages of the control connection: the source's host returns
 // it, and the target's host gets it with the request to store it.
 type inlineCarrier struct{}
@@ -44,16 +51,25 @@ func (inlineCarrier) mode(*Link) tcp.Mode { return tcp.Signed }
 func (inlineCarrier) limit(_ *session, limit string) string { return limit }
 
 func (inlineCarrier) run(ctx context.Context, m *session) (err error) {
-	m.sent, err = hosts.Watch(ctx, hosts.By(m.from.Host.Do), hosts.OpTransfer, hosts.Task{From: m.from.What, To: hosts.Collect{}}, m.monitor.sent)
+	m.sent, err = m.runInline(ctx, m.from.Host, hosts.Task{From: m.from.What, To: hosts.Collect{}}, int(m.bytes), m.monitor.sent)
 	if err != nil {
 		return err
 	}
 	stored := hosts.Task{From: hosts.Inline{Data: m.sent.Data}, To: m.to.What}
-	m.received, err = hosts.Watch(ctx, hosts.By(m.to.Host.Do), hosts.OpTransfer, stored, m.monitor.received)
+	m.received, err = m.runInline(ctx, m.to.Host, stored, len(m.sent.Data), m.monitor.received)
 	// Each end also wrote to or read from memory.
 	m.sent.Data, m.sent.Stages = nil, withoutStage(m.sent.Stages, transfer.StageWrite)
 	m.received.Stages = withoutStage(m.received.Stages, transfer.StageRead)
 	return cmp.Or(err, m.compareDigests())
+}
+
+// runInline runs one end of an inline stream of about that many bytes.
+func (m *session) runInline(ctx context.Context, h Host, t hosts.Task, bytes int, progress func(transfer.Progress)) (res hosts.Result, err error) {
+	if m.link.remote == nil || h.Local() {
+		return hosts.Watch(ctx, hosts.By(h.Do), hosts.OpTransfer, t, progress)
+	}
+	err = m.link.remote(ctx, &hosts.Request{Op: hosts.OpTransfer, Args: t, Answer: &res, Progress: progress}, bytes)
+	return res, err
 }
 
 func withoutStage(all []transfer.Stage, name string) []transfer.Stage {

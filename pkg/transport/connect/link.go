@@ -2,6 +2,7 @@ package connect
 
 import (
 	"cmp"
+	"context"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,8 @@ type Link struct {
 	// expected is the stream for which Open keeps its connections, nil = none. ready holds them.
 	expected *stream
 	ready    *atomic.Pointer[prepared]
+	// remote runs the remote end of an inline stream, see WithRemote; nil = directly.
+	remote func(ctx context.Context, r *hosts.Request, bytes int) error
 }
 
 // Resolve returns the link with a definite Wire. encrypted means a raw stream of encrypted

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"zxfer/pkg/hosts"
@@ -18,7 +19,7 @@ type stream struct {
 }
 
 // Expecting returns the link for an Open that keeps its connections for the first such stream of about
-// that many bytes. Otherwise Open closes them.
+// that many bytes. Otherwise Open closes them. Call Release once no such stream can start any more.
 func (l Link) Expecting(encrypted bool, bytes uint64) Link {
 	l.expected = &stream{encrypted, bytes}
 	return l
@@ -26,15 +27,21 @@ func (l Link) Expecting(encrypted bool, bytes uint64) Link {
 
 // prepared holds connections that Open has made.
 type prepared struct {
-	ticket tcp.Ticket
-	since  time.Time
+	ticket           tcp.Ticket
+	dialer, listener hosts.Host // that made them
+	expiry           *time.Timer
 }
 
-// preparedFor is how long prepared connections may wait. A router may forget idle ones.
-const preparedFor = 30 * time.Second
+const (
+	// preparedFor is how long prepared connections may wait. A router may forget idle ones.
+	preparedFor = 30 * time.Second
+	// closeTimeout limits how long the listening host may take to close its end.
+	closeTimeout = 5 * time.Second
+)
 
 // connector is the local host.
 type connector interface {
+	hosts.Host
 	Connect(ctx context.Context, t tcp.Ticket) error
 }
 
@@ -50,15 +57,21 @@ func (l Link) prepare(ctx context.Context) error {
 	if err != nil || c == nil {
 		return cmp.Or(err, errors.ErrUnsupported)
 	}
-	m := &session{link: l.Resolve(l.expected.encrypted), bytes: l.expected.bytes}
-	ticket, err := m.offer(ctx)
+	p, link := &prepared{}, l.Resolve(l.expected.encrypted)
+	err = l.listener.Do(ctx, func(h hosts.Host) (err error) {
+		p.listener = h
+		p.ticket, err = hosts.Call(ctx, h, hosts.OpOffer, link.offer(l.expected.bytes))
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if err = c.Connect(ctx, ticket); err != nil {
-		return l.explainDial(ctx, ticket, err)
+	if err = c.Connect(ctx, p.ticket); err != nil {
+		return l.explainDial(ctx, p.ticket, err)
 	}
-	l.ready.Store(&prepared{ticket, time.Now()})
+	p.dialer = c
+	p.expiry = time.AfterFunc(preparedFor, func() { l.release(p) })
+	l.ready.Store(p)
 	return nil
 }
 
@@ -77,11 +90,54 @@ func (l *Link) explainDial(ctx context.Context, t tcp.Ticket, err error) error {
 	return err
 }
 
+// Suits reports whether Open kept connections for a stream of about that many bytes.
+func (l Link) Suits(encrypted bool, bytes uint64) bool {
+	l = l.Resolve(encrypted)
+	return l.suitable(bytes) != nil
+}
+
+// suitable returns the prepared connections that suit a stream of about that many bytes, or nil.
+func (l *Link) suitable(bytes uint64) *prepared {
+	p := l.ready.Load()
+	if p == nil || p.ticket.Mode != l.carrier.mode(l) || p.ticket.Streams != l.connections(bytes) {
+		return nil
+	}
+	return p
+}
+
 // takePrepared returns the ticket of prepared connections that suit a stream of about that many bytes.
 func (l *Link) takePrepared(bytes uint64) (tcp.Ticket, bool) {
-	p := l.ready.Load()
-	if p == nil || p.ticket.Mode != l.carrier.mode(l) || p.ticket.Streams != l.connections(bytes) || time.Since(p.since) > preparedFor {
+	p := l.suitable(bytes)
+	if p == nil || !l.ready.CompareAndSwap(p, nil) {
 		return tcp.Ticket{}, false
 	}
-	return p.ticket, l.ready.CompareAndSwap(p, nil)
+	p.expiry.Stop()
+	return p.ticket, true
+}
+
+// Release closes the connections that Open kept, at both ends, unless a stream uses them. It does not wait.
+func (l Link) Release() {
+	if l.ready == nil { // no link was chosen
+		return
+	}
+	if p := l.ready.Load(); p != nil {
+		p.expiry.Stop()
+		go l.release(p)
+	}
+}
+
+func (l *Link) release(p *prepared) {
+	if !l.ready.CompareAndSwap(p, nil) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var ends sync.WaitGroup
+	// A host whose connection was lost has closed its end, so zxfer does not connect to it again.
+	closeEnd := func(h hosts.Host, t hosts.Task) {
+		ends.Go(func() { _, _ = hosts.Call(ctx, h, hosts.OpTransfer, t) })
+	}
+	closeEnd(p.dialer, hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: p.ticket}})
+	closeEnd(p.listener, hosts.Task{From: hosts.Accept{Session: p.ticket.Session}, To: hosts.Nothing{}})
+	ends.Wait()
 }

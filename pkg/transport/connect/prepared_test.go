@@ -47,7 +47,16 @@ func TestPreparedConnections(t *testing.T) {
 		{"another wire", func(l Link) Link { return l.Expecting(true, bytes) }, nil, 3},
 		{"more connections", func(l Link) Link { return l.Expecting(false, bytes) }, func(l *Link, _ *relayed) { l.Streams = 3 }, 3},
 		{"too old", func(l Link) Link { return l.Expecting(false, bytes) }, func(l *Link, _ *relayed) {
-			l.ready.Load().since = time.Now().Add(-preparedFor - time.Second)
+			l.ready.Load().expiry.Reset(0)
+			for l.ready.Load() != nil {
+				time.Sleep(time.Millisecond)
+			}
+		}, 3},
+		{"released", func(l Link) Link { return l.Expecting(false, bytes) }, func(l *Link, _ *relayed) {
+			l.Release()
+			for l.ready.Load() != nil {
+				time.Sleep(time.Millisecond)
+			}
 		}, 3},
 		{"the listening host restarted", func(l Link) Link { return l.Expecting(false, bytes) }, func(_ *Link, remote *relayed) {
 			c := remote.site.(*countingHost)

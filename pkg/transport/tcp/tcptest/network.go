@@ -18,13 +18,16 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Network is a network between hosts. Every byte arrives OneWay after it was sent.
+// Network is a network between hosts. Every byte arrives OneWay after it was sent. With Refuses, hosts
+// refuse connections.
 type Network struct {
-	OneWay time.Duration
+	OneWay  time.Duration
+	Refuses bool
 
 	mu        sync.Mutex
 	ports     uint16
 	listeners map[netip.AddrPort]*listener
+	open      map[*Conn]bool
 }
 
 // RTT returns the round-trip time.
@@ -35,7 +38,32 @@ func (n *Network) Pipe() (*Conn, *Conn) { return n.pipe(netip.AddrPort{}, netip.
 
 func (n *Network) pipe(a, b netip.AddrPort) (*Conn, *Conn) {
 	forth, back := newDirection(n.OneWay), newDirection(n.OneWay)
-	return &Conn{in: back, out: forth, local: a, remote: b}, &Conn{in: forth, out: back, local: b, remote: a}
+	near, far := &Conn{net: n, in: back, out: forth, local: a, remote: b}, &Conn{net: n, in: forth, out: back, local: b, remote: a}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.open == nil {
+		n.open = map[*Conn]bool{}
+	}
+	n.open[near], n.open[far] = true, true
+	return near, far
+}
+
+// Open returns how many listeners and ends of connections are open at an address.
+func (n *Network) Open(address string) (open int) {
+	at := netip.MustParseAddr(address)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for a := range n.listeners {
+		if a.Addr() == at {
+			open++
+		}
+	}
+	for c := range n.open {
+		if c.local.Addr() == at {
+			open++
+		}
+	}
+	return open
 }
 
 // Host returns the TCP stack of a host with an address.
@@ -51,14 +79,15 @@ func (s stack) port() netip.AddrPort {
 	return netip.AddrPortFrom(s.address, 1024+s.net.ports)
 }
 
-// Listen opens a listener at the address of this host.
+// Listen opens a listener at the address of this host, or at a loopback address.
 func (s stack) Listen(_ context.Context, o tcp.Offer) (tcp.Acceptor, error) {
-	if o.Address != s.address.String() {
+	address, err := netip.ParseAddr(o.Address)
+	if err != nil || address != s.address && !address.IsLoopback() {
 		return nil, fmt.Errorf("%s has no address %s", s.address, o.Address)
 	}
 	s.net.mu.Lock()
 	defer s.net.mu.Unlock()
-	l := &listener{net: s.net, at: s.port(), arrivals: make(chan *Conn, 64), closed: make(chan struct{})}
+	l := &listener{net: s.net, at: netip.AddrPortFrom(address, s.port().Port()), arrivals: make(chan *Conn, 64), closed: make(chan struct{})}
 	if s.net.listeners == nil {
 		s.net.listeners = map[netip.AddrPort]*listener{}
 	}
@@ -71,24 +100,36 @@ func (s stack) Dial(ctx context.Context, address string, _ transport.Socket) (tc
 	if err := sleep(ctx, s.net.OneWay); err != nil {
 		return nil, err
 	}
-	s.net.mu.Lock()
-	at, err := netip.ParseAddrPort(address)
-	l := s.net.listeners[at]
-	here := s.port()
-	s.net.mu.Unlock()
-	var there *Conn
-	var own *Conn
-	if err == nil && l != nil {
-		own, there = s.net.pipe(here, at)
-		l.arrivals <- there
-	}
+	own := s.connect(address)
 	if err := sleep(ctx, s.net.OneWay); err != nil {
+		if own != nil {
+			_ = own.Close() // never fails
+		}
 		return nil, err
 	}
 	if own == nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	return own, nil
+}
+
+// connect returns a connection that a listener will accept, or nil if there is no listener.
+func (s stack) connect(address string) *Conn {
+	at, err := netip.ParseAddrPort(address)
+	s.net.mu.Lock()
+	l, here := s.net.listeners[at], s.port()
+	s.net.mu.Unlock()
+	if err != nil || l == nil || s.net.Refuses {
+		return nil
+	}
+	own, there := s.net.pipe(here, at)
+	l.arrivals <- there
+	select {
+	case <-l.closed:
+		l.drop()
+	default:
+	}
+	return own
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -125,12 +166,26 @@ func (l *listener) Close() error {
 		delete(l.net.listeners, l.at)
 		l.net.mu.Unlock()
 		close(l.closed)
+		l.drop()
 	})
 	return nil
 }
 
+// drop closes the connections that nobody accepted.
+func (l *listener) drop() {
+	for {
+		select {
+		case c := <-l.arrivals:
+			_ = c.Close() // never fails
+		default:
+			return
+		}
+	}
+}
+
 // Conn is an end of a connection. It is a tcp.Socket.
 type Conn struct {
+	net           *Network
 	in, out       *direction
 	local, remote netip.AddrPort
 }
@@ -153,6 +208,9 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUn
 func (c *Conn) Close() error {
 	c.out.end(nil)
 	c.in.end(net.ErrClosed)
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	delete(c.net.open, c)
 	return nil
 }
 

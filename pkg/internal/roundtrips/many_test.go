@@ -1,0 +1,141 @@
+package roundtrips
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+	"zxfer/pkg/zfs"
+)
+
+// many creates the datasets tank/a/0 to tank/a/98 on both hosts, and returns all hundred names.
+func (w *world) many() []string {
+	all := []string{"tank/a"}
+	for i := range 99 {
+		all = append(all, fmt.Sprint("tank/a/", i))
+		for _, h := range w.hosts() {
+			h.Create(all[i+1], nil)
+		}
+	}
+	return all
+}
+
+// change writes a few bytes to datasets of both hosts.
+func (w *world) change(datasets []string, bytes int) {
+	for _, h := range w.hosts() {
+		for _, d := range datasets {
+			h.Write(d, make([]byte, bytes))
+		}
+	}
+}
+
+// limitStreams makes each stream take a moment, and expects at most that many at once on both hosts together.
+// It returns the largest number.
+func (w *world) limitStreams(most int64) *atomic.Int64 {
+	var running, seen atomic.Int64
+	for _, h := range w.hosts() {
+		around := h.Around
+		h.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			if op == zfs.OpSend || op == zfs.OpReceive {
+				n := running.Add(1)
+				defer running.Add(-1)
+				seen.Store(max(seen.Load(), n))
+				time.Sleep(time.Microsecond)
+			}
+			return around(ctx, op, names, do)
+		}
+	}
+	w.t.Cleanup(func() { require.LessOrEqual(w.t, seen.Load(), most) })
+	return &seen
+}
+
+// TestHundredDatasets counts the round trips of a hundred small increments, which share them: with
+// parallel = 2, only two streams use a host at once, but others wait for the network meanwhile.
+func TestHundredDatasets(t *testing.T) {
+	for _, tt := range []struct {
+		source, target string
+		bytes          int
+		most           float64
+	}{
+		{"", "beta:", 1 << 10, 15},
+		{"beta:", "", 1 << 10, 16},
+		{"", "beta:", 64 << 10, 29},
+		{"beta:", "", 64 << 10, 29},
+	} {
+		t.Run(fmt.Sprintf("%sto %s, %d bytes", tt.source, tt.target, tt.bytes), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				t := w.t
+				datasets := w.many()
+				r := w.replication(tt.source+"tank/a", "recursive = true\n"+takes, tt.target+"vault/a")
+				r.run()
+				w.change(datasets, tt.bytes)
+				seen := w.limitStreams(2)
+				trips, timeline := r.run()
+				t.Logf("%.1f round trips", trips)
+				require.LessOrEqual(t, trips, tt.most, timeline)
+				require.EqualValues(t, 2, seen.Load())
+				to := w.beta
+				if tt.target == "" {
+					to = w.local
+				}
+				for _, d := range datasets {
+					require.Len(t, to.Versions("vault"+d[len("tank"):]), 2, d)
+				}
+			})
+		})
+	}
+}
+
+// TestHundredDatasetsWithFailures expects a send of a hundred small increments, one at a time, to need few
+// round trips. Failed receives stop only their datasets, although the streams of others follow in the same
+// exchange.
+func TestHundredDatasetsWithFailures(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		datasets := w.many()
+		snapshot := func(suffix string) {
+			w.change(datasets, 1<<10)
+			for _, name := range datasets {
+				require.NoError(t, w.local.Snapshot(t.Context(), []string{name + suffix}))
+			}
+		}
+		snapshot("@1")
+		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Plan.Recursive = true })
+		w.measure(send)
+		snapshot("@2")
+		trips, timeline := w.measure(send)
+		t.Logf("%.1f round trips", trips)
+		require.LessOrEqual(t, trips, 20.0, timeline)
+		snapshot("@3")
+		around := w.beta.Around
+		w.beta.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			if op == zfs.OpReceive && (names[0] == "vault/a/7" || names[0] == "vault/a/70") {
+				return fault.Failf("", "%s: no space", names[0])
+			}
+			return around(ctx, op, names, do)
+		}
+		at := hosts.New(w)
+		require.ErrorContains(t, send(at), "no space")
+		require.NoError(t, at.Close())
+		time.Sleep(time.Minute)
+		failed := 0
+		for _, r := range report.Results {
+			if r.Error != "" {
+				failed++
+				require.Contains(t, r.Error, r.Target+": no space")
+			}
+		}
+		require.Equal(t, 2, failed)
+		require.Len(t, report.Results, 100)
+		require.Len(t, w.beta.Versions("vault/a/70"), 2)
+		require.Len(t, w.beta.Versions("vault/a/71"), 3)
+	})
+}
