@@ -15,6 +15,15 @@ import (
 // most recent snapshot that it has verified by GUID, with its tag. The relay sends only snapshots up
 // to that one: later ones may be foreign, and be rolled back.
 
+// HeldByOthers reports whether a hold belongs to a job of another host that the file names: the job that
+// sends the source of a relay, or a job that sends a copy on.
+func (f *File) HeldByOthers(tag string) bool {
+	job, _ := JobOfTag(tag)
+	return slices.ContainsFunc(f.Jobs, func(j Job) bool {
+		return j.upstreamTag() == tag || slices.ContainsFunc(j.Targets, func(t Target) bool { return slices.Contains(t.SentOnBy, job) })
+	})
+}
+
 // upstreamTag returns the tag of the holds of the job that sends the source, "" = the job is no relay.
 func (j *Job) upstreamTag() string {
 	if j.Snapshots.ReceivedFrom == "" {
