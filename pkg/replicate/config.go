@@ -108,6 +108,8 @@ type Job struct {
 	Alert *Hook `toml:"alert,omitempty"`
 	// Notify replaces keys of the file's table.
 	Notify *Notify `toml:"notify,omitempty"`
+
+	ownNotify *Notify // the job's table of a valid file, whose Notify is complete
 }
 
 // Snapshots defines the scope of a job. A job sends and destroys only these snapshots.
