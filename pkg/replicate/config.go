@@ -124,6 +124,9 @@ type Snapshots struct {
 	// this host. The job sends only snapshots that that job has confirmed by its holds. Empty Adopt
 	// then means all names. "" = the source is no copy.
 	ReceivedFrom string `toml:"received_from,omitempty"`
+	// Late is the time without a new snapshot of ReceivedFrom after which the copies are late; 0 = two
+	// scheduled runs in succession that find none.
+	Late Duration `toml:"late,omitempty"`
 	SnapshotLimits
 }
 
