@@ -377,6 +377,11 @@ func TestReverseTextHidesPing(t *testing.T) {
 		require.Equal(t, more != "", strings.Contains(f.ReverseText, "mail = ['root']"))
 		_, err = replicate.Parse("x", []byte(f.ReverseText))
 		require.NoError(t, err)
+		p.away = "src"
+		f, err = p.doPromote(t, FailoverOptions{DryRun: true})
+		require.NoError(t, err)
+		require.NotContains(t, f.ReverseText, "SECRET")
+		require.Contains(t, f.ReverseText, "# [job.notify]: ping is secret.")
 	}
 }
 

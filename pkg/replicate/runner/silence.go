@@ -12,21 +12,21 @@ import (
 
 // judgeReceived makes a copy of a relay late if its source gets no new snapshots, and reports whether it
 // is late for this reason.
-func (js *JobStatus) judgeReceived(d *DatasetStatus, j *replicate.Job, r *replicate.Received, due *deadline) bool {
-	if r == nil || j.Snapshots.ReceivedFrom == "" {
+func (j *JobStatus) judgeReceived(d *DatasetStatus, of *replicate.Job, r *replicate.Received, due *deadline) bool {
+	if r == nil || of.Snapshots.ReceivedFrom == "" {
 		return false
 	}
-	from, late := due.judgeReceived(d, time.Duration(j.Snapshots.Late), r.Since)
-	if late && !from.IsZero() && d.Lag > js.Lag {
-		js.Lag = d.Lag
-		js.LagWarning, js.LagCritical = due.levels(from)
+	from, late := due.judgeReceived(d, time.Duration(of.Snapshots.Late), r.Since)
+	if late && !from.IsZero() && d.Lag > j.Lag {
+		j.Lag = d.Lag
+		j.LagWarning, j.LagCritical = due.levels(from)
 	}
 	return late
 }
 
 // addSilence adds the reasons why datasets of a relay get no new snapshots.
-func (js *JobStatus) addSilence(j *replicate.Job, st *statedir.State, datasets []string) {
-	job, _, _ := strings.Cut(j.Snapshots.ReceivedFrom, ":")
+func (j *JobStatus) addSilence(of *replicate.Job, st *statedir.State, datasets []string) {
+	job, _, _ := strings.Cut(of.Snapshots.ReceivedFrom, ":")
 	nothing, unconfirmed := &Problem{State: Late}, &Problem{State: Late}
 	since, arrived := map[*Problem]time.Time{}, 0
 	for _, name := range datasets {
@@ -43,7 +43,7 @@ func (js *JobStatus) addSilence(j *replicate.Job, st *statedir.State, datasets [
 		if len(p.Datasets) == 0 {
 			continue
 		}
-		p.Error = fmt.Sprintf("%s has confirmed no new snapshot since %s", j.Snapshots.ReceivedFrom, since[p].Local().Format(time.DateTime))
+		p.Error = fmt.Sprintf("%s has confirmed no new snapshot since %s", of.Snapshots.ReceivedFrom, since[p].Local().Format(time.DateTime))
 		p.Hint = fmt.Sprintf("on the host of job %s: zxfer replicate status %s\nif that job was renamed or removed, change snapshots.received_from", job, job)
 		if p == unconfirmed {
 			p.Error += fmt.Sprintf(", but %d arrived", arrived)
@@ -51,6 +51,6 @@ func (js *JobStatus) addSilence(j *replicate.Job, st *statedir.State, datasets [
 		} else {
 			p.Hint += "\nif it takes snapshots less often, set snapshots.late"
 		}
-		js.Problems = append(js.Problems, p)
+		j.Problems = append(j.Problems, p)
 	}
 }
