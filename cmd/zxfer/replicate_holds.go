@@ -19,7 +19,8 @@ func newReplicateHolds(a *app) *cobra.Command {
 		Short: "List holds of jobs, and release stale ones",
 		Long: `List the holds and drill clones of jobs, and whether they are stale. A hold is
 stale if its job or target was removed, or if it is not on the most recent
-common snapshot. zxfer never touches other holds and clones.`,
+common snapshot, for example on a dataset that switch --rotate renamed. zxfer
+never touches other holds and clones.`,
 		Example: `  zxfer replicate holds
       list all holds and drill clones
   zxfer replicate holds --gc

@@ -257,6 +257,55 @@ func TestZFSPromoteCopy(t *testing.T) {
 	requireNoLeftovers(t)
 }
 
+// TestZFSSwitchRotate renames a former source with newer data. Its holds are listed as stale, and only
+// holds --gc releases them. The reverse job reports to the check of the job, whose URL is not printed.
+func TestZFSSwitchRotate(t *testing.T) {
+	l := newFailoverLab(t, t.TempDir()+"/data")
+	text, err := os.ReadFile(l.file)
+	require.NoError(t, err)
+	ping := filepath.Join(t.TempDir(), "ping")
+	l.write(t, string(text)+fmt.Sprintf("[job.notify]\nping_file = %q\n", ping))
+	l.must(t, "run", "home")
+	l.must(t, "promote", "--source-alive", "--mountpoint", "none", "home")
+	require.NoError(t, os.WriteFile(l.mountpoint+"/lost", []byte("lost"), 0o600))
+	o := l.must(t, "switch", "-n", "--rotate", "home")
+	require.Contains(t, o.stdout, "home-reverse sends no pings until this is repaired: notify.ping_file: open "+ping)
+	require.NoError(t, os.WriteFile(ping, []byte("http://127.0.0.1:1/SECRET\n"), 0o600))
+	o = l.must(t, "switch", "--rotate", "home")
+	require.NotContains(t, o.stdout, "no pings")
+	o = l.must(t, "run", "home-reverse")
+	require.Contains(t, o.stdout+o.stderr, "ping to 127.0.0.1")
+	require.NotContains(t, o.stdout+o.stderr, "SECRET")
+	o = l.must(t, "check", "home-reverse")
+	require.Contains(t, o.stdout, "127.0.0.1")
+	require.NotContains(t, o.stdout+o.stderr, "SECRET")
+
+	var renamed []string
+	for _, d := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", alphaPool)) {
+		if strings.HasPrefix(d, l.src+".zxfer-") {
+			renamed = append(renamed, d)
+		}
+	}
+	require.Len(t, renamed, 2, "with the child")
+	t.Cleanup(func() { cleanUp(renamed[0]) })
+	require.Equal(t, "lost", run(t, "sh", "-c", fmt.Sprintf("zfs mount %[1]s; cat $(zfs get -H -o value mountpoint %[1]s)/lost", renamed[0])))
+	zfsCmd(t, "hold", "mine", renamed[0]+"@"+snapshotNames(t, renamed[0])[0])
+	before := holdsOf(t, renamed[0])
+	o = l.must(t, "holds")
+	require.Contains(t, o.stdout, "stale\tlocal:"+renamed[0]+"@")
+	require.Contains(t, o.stdout, "stale\tlocal:"+renamed[1]+"@")
+	require.Equal(t, before, holdsOf(t, renamed[0]))
+	needed := holdsOf(t, l.src)
+	o = l.must(t, "holds", "--gc")
+	require.Contains(t, o.stdout, "released\tlocal:"+renamed[1]+"@")
+	left := holdsOf(t, renamed[0])
+	require.Len(t, left, 1, "it is not of zxfer")
+	require.Contains(t, left[0], " mine")
+	require.Equal(t, needed, holdsOf(t, l.src))
+	l.must(t, "run", "home-reverse")
+	requireNoLeftovers(t)
+}
+
 // stepLine matches the message of a step of a switch.
 var stepLine = regexp.MustCompile(`(?m)^.*home(-reverse)?: .*(local|beta): .*$`)
 

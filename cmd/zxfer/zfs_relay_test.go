@@ -89,6 +89,7 @@ sent_on_by = ["offsite"]
 name = "offsite"
 source = %q
 recursive = true
+schedule = "*:01"
 snapshots = { received_from = "home:b" }
 [[job.target]]
 name = "c"
@@ -142,13 +143,23 @@ retention = { last = 12 }
 		require.Equal(t, "on", value(t, copied, "readonly"))
 	}
 
+	// Each host keeps the holds of the other host's job.
+	o := a.mustRunAt(t, now, "holds", "--gc")
+	require.NotContains(t, o.stdout, "released", o)
+	p := b.onBeta(t, now, "holds", "--gc")
+	p.start(t)
+	o = p.wait(t)
+	require.Equal(t, 0, o.code, o)
+	require.NotContains(t, o.stdout, "released", o)
+	requireRelayed()
+
 	// The relay does not run for a while. B keeps what C lacks.
 	for range 4 {
 		write(100 << 10)
 		runA()
 	}
 	require.Len(t, guids(t, dst), 5, "the incremental source, and what C lacks")
-	o := a.mustRunAt(t, now.Add(time.Minute), "prune", "-n", "home")
+	o = a.mustRunAt(t, now.Add(time.Minute), "prune", "-n", "home")
 	t.Log(o)
 	runB()
 	requireRelayed()
@@ -204,6 +215,33 @@ retention = { last = 12 }
 	runB()
 	requireRelayed()
 
+	// Job home no longer confirms snapshots. The relay becomes late.
+	a.write(t, fmt.Sprintf(textA, src, `holds = "source"`, dst))
+	status := func() cmdResult {
+		p := b.onBeta(t, now, "status", "offsite")
+		p.start(t)
+		return p.wait(t)
+	}
+	for range 2 {
+		write(100 << 10)
+		runA()
+		runB()
+		o = status()
+		require.Equal(t, 0, o.code, o)
+	}
+	now = now.Add(time.Hour)
+	o = status()
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stdout, "home:b has confirmed no new snapshot since ")
+	require.Contains(t, o.stdout, `hint: that job needs holds = "both" or "target"`)
+	a.write(t, fmt.Sprintf(textA, src, "", dst))
+	write(100 << 10)
+	runA()
+	runB()
+	requireRelayed()
+	o = status()
+	require.Equal(t, 0, o.code, o)
+
 	// Nothing was sent in full twice, and the data is the same.
 	for _, d := range both {
 		require.Equal(t, id[d], value(t, last+d, "guid"))
@@ -215,7 +253,7 @@ retention = { last = 12 }
 
 	// A job on B that would take snapshots of the copy is refused.
 	b.write(t, fmt.Sprintf("[[job]]\nname = \"own\"\nsource = %q\nsnapshots = { take = \"own-%%Y%%m%%dT%%H%%M%%SZ\" }\n", dst))
-	p := b.onBeta(t, now, "run", "own")
+	p = b.onBeta(t, now, "run", "own")
 	p.start(t)
 	o = p.wait(t)
 	require.Equal(t, 3, o.code, o)

@@ -108,6 +108,8 @@ type Job struct {
 	Alert *Hook `toml:"alert,omitempty"`
 	// Notify replaces keys of the file's table.
 	Notify *Notify `toml:"notify,omitempty"`
+
+	ownNotify *Notify // the job's table of a valid file, whose Notify is complete
 }
 
 // Snapshots defines the scope of a job. A job sends and destroys only these snapshots.
@@ -122,6 +124,9 @@ type Snapshots struct {
 	// this host. The job sends only snapshots that that job has confirmed by its holds. Empty Adopt
 	// then means all names. "" = the source is no copy.
 	ReceivedFrom string `toml:"received_from,omitempty"`
+	// Late is the time without a new snapshot of ReceivedFrom after which the copies are late; 0 = two
+	// scheduled runs in succession that find none.
+	Late Duration `toml:"late,omitempty"`
 	SnapshotLimits
 }
 

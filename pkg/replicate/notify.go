@@ -73,6 +73,18 @@ func (n *Notify) SendmailCommand() []string {
 // jobVariable stands for the name of the job in a ping URL.
 const jobVariable = "{job}"
 
+// forReverse returns the table for the reverse of a job, which reports to the same check and recipients.
+// n may be nil.
+func (n *Notify) forReverse(job string) *Notify {
+	if n == nil {
+		return nil
+	}
+	r := *n
+	r.Ping = Secret(strings.ReplaceAll(string(n.Ping), jobVariable, job))
+	r.PingFile = strings.ReplaceAll(n.PingFile, jobVariable, job)
+	return &r
+}
+
 // PingURL returns the URL for a job from the text of a ping key or file. Its errors do not contain the
 // text, which is secret.
 func (n *Notify) PingURL(text, job string) (*url.URL, error) {
@@ -146,6 +158,7 @@ func (f *File) mergeNotify() []error {
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
 		n := f.Notify
+		j.ownNotify = j.Notify
 		if own := j.Notify; own != nil {
 			if own.Ping != "" || own.PingFile != "" {
 				n.Ping, n.PingFile = own.Ping, own.PingFile

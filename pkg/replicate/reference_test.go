@@ -54,6 +54,7 @@ func keyDocs() map[string][]keyDoc {
 			{"skip_unchanged", "false", "true", "takes no snapshot of a dataset that did not change"},
 			{"adopt", "-", `["autosnap_*"]`, "patterns of other tools' snapshots to send and prune"},
 			{"received_from", "-", `"home:b"`, "`JOB:TARGET` that sends the source here, for a [relay](../howto/relay.md): sends only what that job has confirmed"},
+			{"late", "two runs", `"26h"`, "with `received_from`: time without a new snapshot after which the copies are late"},
 			{"newest", "0", "5", "sends only the most recent N snapshots; 0 sends all"},
 			{"since", `"0s"`, `"14d"`, "sends only snapshots of at most this age, and the most recent one"},
 			{"latest_only", "false", "true", "the same as `newest = 1`"},

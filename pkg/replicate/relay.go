@@ -1,19 +1,31 @@
 package replicate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/zfs"
 )
 
 // A relay is a job whose source is a copy that a job of another host sends there. That job holds the
 // most recent snapshot that it has verified by GUID, with its tag. The relay sends only snapshots up
 // to that one: later ones may be foreign, and be rolled back.
+
+// HeldByOthers reports whether a hold belongs to a job of another host that the file names: the job that
+// sends the source of a relay, or a job that sends a copy on.
+func (f *File) HeldByOthers(tag string) bool {
+	job, _ := JobOfTag(tag)
+	return slices.ContainsFunc(f.Jobs, func(j Job) bool {
+		return j.upstreamTag() == tag || slices.ContainsFunc(j.Targets, func(t Target) bool { return slices.Contains(t.SentOnBy, job) })
+	})
+}
 
 // upstreamTag returns the tag of the holds of the job that sends the source, "" = the job is no relay.
 func (j *Job) upstreamTag() string {
@@ -49,7 +61,7 @@ func (v *Survey) CheckTaking() error {
 
 // ToConfirm returns the snapshots of a relay that no target has. Confirm needs their holds.
 func (v *Survey) ToConfirm() (names []string) {
-	if v.Job.upstreamTag() == "" || v.becameSource() {
+	if v.Job.upstreamTag() == "" || v.Promoted {
 		return nil
 	}
 	for _, d := range v.Source.Datasets {
@@ -61,17 +73,6 @@ func (v *Survey) ToConfirm() (names []string) {
 		}
 	}
 	return names
-}
-
-// becameSource reports whether a fail over made the source of a relay the source of all copies. No
-// upstream job confirms its snapshots then.
-func (v *Survey) becameSource() bool {
-	root := v.Source.Find(v.Root)
-	if root == nil {
-		return false
-	}
-	role, err := zfs.RoleIn(root.Properties)
-	return err == nil && role.Kind == zfs.RoleSource
 }
 
 // sent returns the createtxg of the most recent snapshot of a dataset that any target has, or 0.
@@ -91,9 +92,11 @@ func (v *Survey) sent(d *zfs.Dataset) (at uint64) {
 // was ever confirmed, it returns an error of class fault.Refused.
 func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
 	tag := v.Job.upstreamTag()
-	if tag == "" || v.becameSource() {
+	if tag == "" || v.Promoted {
+		v.forgetReceived()
 		return nil, nil
 	}
+	latest := map[string]uint64{}
 	l, receiving, missing := *v.Source, false, []string{}
 	l.Datasets, v.Unconfirmed, v.Waiting = nil, map[string]int{}, map[string]bool{}
 	for _, d := range v.Source.Datasets {
@@ -112,6 +115,7 @@ func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
 			missing, v.Waiting[d.Name] = append(missing, d.Name), true
 			continue
 		}
+		latest[d.Name] = confirmed
 		c := *d
 		c.Versions = slices.DeleteFunc(slices.Clone(d.Versions), func(s zfs.Version) bool { return s.Kind == zfs.Snapshot && s.CreateTXG > confirmed })
 		if n := len(d.Versions) - len(c.Versions); n > 0 {
@@ -130,7 +134,57 @@ func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
 			"%s: no snapshot has the hold %s, by which the job of snapshots.received_from confirms what it sent", v.Root, tag)
 	}
 	v.Source = &l
+	v.recordReceived(latest)
 	return notes, nil
+}
+
+// Received records what the upstream job of a relay has confirmed for a dataset.
+type Received struct {
+	State decide.ReceivedState `json:"state"` // in the last run
+	// Since is the start of the last run in state decide.ReceivedNew, by this host's clock. The dates
+	// of snapshots come from another host.
+	Since time.Time `json:"since"`
+	// Latest is the createtxg of the most recent confirmed snapshot.
+	Latest uint64 `json:"createtxg"`
+	// Unconfirmed counts the later snapshots.
+	Unconfirmed int `json:"unconfirmed,omitempty"`
+}
+
+// recordReceived updates the state of a relay. latest has the createtxg of the most recent confirmed
+// snapshot by listed dataset.
+func (v *Survey) recordReceived(latest map[string]uint64) {
+	for name := range v.Unchanged {
+		latest[name] = 0
+		if known := v.State.Dataset(name).Received; known != nil {
+			latest[name] = known.Latest
+		}
+	}
+	events, other := map[string]decide.ReceivedEvent{}, decide.NoSnapshot
+	for name, txg := range latest {
+		if known := v.State.Dataset(name).Received; known == nil || known.Latest != txg {
+			events[name], other = decide.SnapshotConfirmed, decide.OtherConfirmed
+		} else if v.Unconfirmed[name] > 0 {
+			events[name] = decide.SnapshotUnconfirmed
+		}
+	}
+	for name, txg := range latest {
+		known := v.State.Dataset(name)
+		was := cmp.Or(known.Received, &Received{})
+		now := &Received{State: was.State.Next(cmp.Or(events[name], other)), Since: v.Started, Latest: txg, Unconfirmed: v.Unconfirmed[name]}
+		if now.State != decide.ReceivedNew && !was.Since.After(v.Started) { // otherwise the clock was wrong
+			now.Since = was.Since
+		}
+		known.Received = now
+	}
+}
+
+// forgetReceived removes the state of a relay from a job that is none, or whose source no job sends.
+func (v *Survey) forgetReceived() {
+	for _, known := range v.State.Datasets {
+		if known.Received != nil {
+			known.Received = nil
+		}
+	}
 }
 
 // unsent adds the snapshots of a copy that a relay has not sent on to out, with the reason. The oldest
@@ -168,6 +222,9 @@ func (p *Pruning) Unsent() (n int) {
 func (j *Job) relayFaults(f *faults) {
 	from := j.Snapshots.ReceivedFrom
 	if from == "" {
+		if j.Snapshots.Late != 0 {
+			f.addf("snapshots.late has no effect without snapshots.received_from")
+		}
 		return
 	}
 	job, target, ok := strings.Cut(from, ":")

@@ -35,7 +35,7 @@ func ReverseName(job string) string {
 // Reverse returns the job that replicates from a copy back to the former source. Each side keeps its
 // own retention, and the snapshots keep their names, so that neither side loses history. The result
 // has one target. Keys that can destroy data (mirror, on_divergence), drills, and the selection by a
-// property, which copies may lack, are missing.
+// property, which copies may lack, are missing. It has the job's table notify, which may contain a secret.
 func (j *Job) Reverse(t *Target, source, to endpoint.Endpoint) (*Job, error) {
 	if !strings.Contains(to.Name, "/") {
 		return nil, fault.Usagef("replicate a dataset below it instead",
@@ -62,6 +62,8 @@ func (j *Job) Reverse(t *Target, source, to endpoint.Endpoint) (*Job, error) {
 	case "target":
 		r.Holds = SourceSide
 	}
+	r.Notify = j.ownNotify.forReverse(j.Name)
+	r.ownNotify = r.Notify
 	r.Property = ""
 	r.Snapshots.Take = strings.ReplaceAll(j.Snapshots.Take, "{job}", j.Name)
 	r.Snapshots.SnapshotLimits = j.SnapshotLimitsOf(t)
@@ -100,7 +102,20 @@ func (f *File) FindReverse(source, to endpoint.Endpoint) *Job {
 	return nil
 }
 
-// Text returns the job as a [[job]] table of a job file.
+// PrintedText returns Text without notify.ping, which is secret. A comment names the job that has it.
+func (j *Job) PrintedText() string {
+	if j.Notify == nil || j.Notify.Ping == "" {
+		return j.Text()
+	}
+	r, n := *j, *j.Notify
+	n.Ping = ""
+	if r.Notify = &n; reflect.DeepEqual(n, Notify{}) {
+		r.Notify = nil
+	}
+	return r.Text() + "# [job.notify]: ping is secret. Copy it from job " + ReverseName(j.Name) + ".\n"
+}
+
+// Text returns the job as a [[job]] table of a job file. It contains notify.ping, which is secret.
 func (j *Job) Text() string {
 	text, err := toml.Marshal(struct {
 		Jobs []Job `toml:"job"`

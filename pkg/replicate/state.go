@@ -39,6 +39,8 @@ type DatasetState struct {
 	Histories map[string]*History `json:"past,omitempty"`
 	// Targets holds the state of the copies, by target name.
 	Targets map[string]*CopyState `json:"targets"`
+	// Received is set if the job is a relay.
+	Received *Received `json:"received,omitempty"`
 	// Local is set if the job has no target.
 	Local *LocalState `json:"alone,omitempty"`
 }
@@ -188,7 +190,7 @@ func (s *State) FollowRenames(datasets []*zfs.Dataset, reuse bool) {
 
 // renamed returns the state of a dataset that had another name before.
 func (k *DatasetState) renamed(before string, d *zfs.Dataset) *DatasetState {
-	now := &DatasetState{GUID: d.GUID, Histories: k.Histories, Targets: map[string]*CopyState{}}
+	now := &DatasetState{GUID: d.GUID, Histories: k.Histories, Received: k.Received, Targets: map[string]*CopyState{}}
 	for target, was := range k.Targets {
 		a := *was
 		a.EncryptionRoot = "" // contains a dataset name

@@ -28,6 +28,9 @@ type Survey struct {
 	Unchanged map[string]bool
 	// Excluded holds, by target name, the source datasets that the target does not take.
 	Excluded map[string]map[string]bool
+	// Promoted reports that a fail over made the source the source of all copies. No upstream job
+	// confirms the snapshots of a relay then.
+	Promoted bool
 	// Unconfirmed counts, by dataset of a relay, the snapshots that Confirm removed from Source. Waiting
 	// are the datasets that it removed.
 	Unconfirmed map[string]int

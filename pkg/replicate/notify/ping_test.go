@@ -310,6 +310,8 @@ func TestReadSecret(t *testing.T) {
 	name := filepath.Join(dir, "ping")
 	_, err := ReadSecret(name)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	_, odd := ReadSecret("/nonexistent/it's; rm -rf x")
+	require.Equal(t, "create it: install -D -m 600 /dev/null '/nonexistent/it'\\''s; rm -rf x'\nwrite the ping URL of the check into its first line", fault.HintOf(odd))
 	write := func(text string, mode os.FileMode) {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 		require.NoError(t, os.Chmod(name, mode))

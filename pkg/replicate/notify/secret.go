@@ -1,8 +1,10 @@
 package notify
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -10,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
 )
 
 // maxSecret bounds the size of a secret file in bytes.
@@ -19,6 +22,10 @@ const maxSecret = 4096
 // group may read.
 func ReadSecret(name string) (string, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fault.Failf("create it: "+zfs.CommandLine([]string{"install", "-D", "-m", "600", "/dev/null", name})+"\nwrite the ping URL of the check into its first line",
+			"%w", err)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -32,9 +39,9 @@ func ReadSecret(name string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is not a regular file", name)
 	case info.Mode().Perm()&0o027 != 0:
-		return "", fault.Failf("chmod g-w,o= "+name, "%s: other users may read it, or its group may change it", name)
+		return "", fault.Failf(zfs.CommandLine([]string{"chmod", "g-w,o=", name}), "%s: other users may read it, or its group may change it", name)
 	case of == nil || of.Uid != 0 && int(of.Uid) != os.Geteuid():
-		return "", fault.Failf("chown root "+name, "%s belongs to another user", name)
+		return "", fault.Failf(zfs.CommandLine([]string{"chown", "root", name}), "%s belongs to another user", name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
 	if err != nil {

@@ -74,6 +74,32 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	return from
 }
 
+// judgeReceived makes a copy of a relay late if its source gets no new snapshots: in two scheduled runs
+// in succession, or for the limit of the job. One run may find none because the job that sends the source
+// takes longer than usual. It returns the time from which the lag was computed, which is zero for a limit.
+func (d *deadline) judgeReceived(s *DatasetStatus, limit time.Duration, received time.Time) (from time.Time, late bool) {
+	if d.active || received.IsZero() || d.future(received) {
+		return from, false
+	}
+	received = d.pause.DueFrom(received, d.now)
+	due, lateAfter := received.Add(limit), received.Add(limit)
+	if limit == 0 {
+		var ok bool
+		if from, due, ok = d.after(received); !ok || due.IsZero() {
+			return from, false
+		}
+		lateAfter = due.Add(d.grace)
+	}
+	if s.LateAfter.IsZero() || lateAfter.Before(s.LateAfter) {
+		s.LateAfter = lateAfter
+	}
+	if !d.now.After(lateAfter) {
+		return from, false
+	}
+	s.Late, s.Lag, s.State = true, max(s.Lag, d.now.Sub(due).Seconds()), worst(s.State, Late)
+	return from, true
+}
+
 // after returns the first two due times after t, in the time zone of now, because schedules mean
 // the host's local time.
 func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {

@@ -243,7 +243,7 @@ func (s *roleSwitch) addFileStep() {
 		return
 	}
 	if s.file.edit.Add != nil {
-		s.result.ReverseText = s.file.edit.Add.Text()
+		s.result.ReverseText = s.file.edit.Add.PrintedText()
 	}
 	s.add(nil, s.file.describe(), func(context.Context) error { return s.file.write() })
 }
@@ -270,12 +270,29 @@ func (s *roleSwitch) planFile() error {
 	}
 	if err := s.file.check(); err != nil {
 		if s.file.edit.Add != nil { // to append by hand
-			s.result.ReverseText = s.file.edit.Add.Text()
+			s.result.ReverseText = s.file.edit.Add.PrintedText()
 		}
 		return err
 	}
 	if s.file.needs() && slices.ContainsFunc([]string{s.job.Property, s.t.target.Property}, func(p string) bool { return p != "" }) && s.file.edit.Add != nil {
 		s.note("%s does not select datasets by a property: check its include and exclude", s.result.ReverseName)
 	}
+	s.notePing()
 	return nil
+}
+
+// notePing notes if the pings of the reverse job do not continue those of the job.
+func (s *roleSwitch) notePing() {
+	added := s.file.added()
+	if added == nil || !s.job.Notify.HasPing() {
+		return
+	}
+	now, err := PingURL(added)
+	if err != nil {
+		s.note("%s sends no pings until this is repaired: %v: %s", added.Name, err, fault.HintOf(err))
+		return
+	}
+	if was, err := PingURL(s.job); err == nil && was.String() != now.String() {
+		s.note("%s pings another check than %s, which sends no more pings: pause its check on %s", added.Name, s.job.Name, was.Hostname())
+	}
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -238,6 +241,148 @@ func TestDemoteByRename(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home-reverse"))
 	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
 	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
+}
+
+// TestHoldsOfRenamedSource expects that holds lists the holds of a former source that a switch renamed,
+// as stale, and that only --gc releases them.
+func TestHoldsOfRenamedSource(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	p.away = "src"
+	_, err := p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	p.away = ""
+	p.Write("src/a", []byte("lost"))
+	_, err = p.doSwitch(t, "home", FailoverOptions{Rotate: true})
+	require.NoError(t, err)
+	for _, d := range []string{"src/a.zxfer-old", "src/b.zxfer-2026-11-01T08-00-00Z"} { // not from a
+		p.Create(d, nil)
+		p.snapshot(d, "s")
+		require.NoError(t, p.Hold(t.Context(), "zxfer:home:near", []string{d + "@s"}))
+	}
+	var former []string
+	for _, d := range p.datasets("src") {
+		if before, renamed := zfs.NameBeforeRename(d); renamed && strings.HasPrefix(before, "src/a") {
+			former = append(former, d+"@"+p.names(d)[0])
+		}
+	}
+	require.Len(t, former, 2)
+	require.NoError(t, p.Hold(t.Context(), "mine", former))
+	for _, reversed := range []bool{false, true} {
+		if reversed {
+			require.NoError(t, p.runJob(t, "home-reverse"))
+		}
+		before := p.state()
+		held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
+		require.NoError(t, err)
+		require.Equal(t, before, p.state(), "without --gc, nothing is released")
+		found := 0
+		for _, h := range held {
+			require.NotContains(t, h.Snapshot, "zxfer-old")
+			require.NotContains(t, h.Snapshot, "src/b")
+			if slices.Contains(former, h.Snapshot) {
+				found++
+				require.True(t, h.Stale)
+				require.Equal(t, "zxfer:home:near", h.Tag)
+			} else if strings.HasPrefix(h.Tag, "zxfer:home-reverse:") {
+				require.False(t, h.Stale, h.Snapshot)
+			}
+		}
+		require.Equal(t, len(former), found)
+	}
+	p.before = func(op string, names []string) error { // a restricted key does not permit the parent
+		if op == zfs.OpList && slices.Equal(names, []string{"src"}) {
+			return hosts.ErrForbidden
+		}
+		return nil
+	}
+	held, err := p.runner(t).Holds(t.Context(), p.jobs(t), true)
+	require.NoError(t, err)
+	require.NotEmpty(t, held)
+	require.Contains(t, p.held(former[0]), "zxfer:home:near")
+	p.before = nil
+	_, err = p.runner(t).Holds(t.Context(), p.jobs(t), true)
+	require.NoError(t, err)
+	for _, s := range former {
+		require.Equal(t, []string{"mine"}, p.held(s))
+	}
+	require.Equal(t, []string{"zxfer:home:near"}, p.held("src/a.zxfer-old@s"))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+}
+
+// TestSwitchKeepsNotify expects that the reverse job reports to the check and the recipients of the job,
+// that fail back works, and that the secret URL is only in the job file.
+func TestSwitchKeepsNotify(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "ping of home")
+	require.NoError(t, os.WriteFile(secret, []byte("https://hc.example/SECRET"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(secret), "home"), []byte("https://hc.example/SECRET"), 0o600))
+	for name, c := range map[string]struct{ table, global, note string }{
+		"url":              {"ping = \"https://hc.example/SECRET\"\nmail = [\"root\"]", "", ""},
+		"job in the url":   {"ping = \"https://hc.example/SECRET/{job}?create=1\"", "", ""},
+		"file":             {fmt.Sprintf("ping_file = %q\nmail_on = \"always\"\nmail = [\"root\"]", secret), "", ""},
+		"job in the path":  {fmt.Sprintf("ping_file = %q", filepath.Dir(secret)+"/{job}"), "", ""},
+		"missing file":     {"ping_file = \"/nonexistent/ping\"", "", "home-reverse sends no pings until this is repaired: notify.ping_file: open /nonexistent/ping: no such file or directory: create it: install -D"},
+		"url of the file":  {"mail = [\"root\"]", "[notify]\nping = \"https://hc.example/SECRET/{job}\"\n", "home-reverse pings another check than home, which sends no more pings: pause its check on hc.example"},
+		"mail of the file": {"ping = \"https://hc.example/SECRET\"", "[notify]\nmail = [\"root\"]\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRolePair(t)
+			require.NoError(t, p.runJob(t, "home"))
+			require.NoError(t, os.WriteFile(p.file, []byte(c.global+pairText+"[job.notify]\nsendmail = [\"/bin/true\"]\n"+c.table+"\n"), 0o640))
+			r := p.runner(t)
+			r.NoMail, r.PingLimits = true, &notify.Limits{}
+			change := func(job string, o FailoverOptions) *Failover {
+				p.now += 100
+				jobs := p.jobs(t)
+				f, err := r.Switch(t.Context(), jobs.Find(job), &JobFile{Path: p.file, Jobs: jobs}, o)
+				require.NoError(t, err)
+				shown, err := json.Marshal(f)
+				require.NoError(t, err)
+				require.NotContains(t, string(shown)+fmt.Sprintf("%+v", f), "SECRET")
+				return f
+			}
+			before := *p.jobs(t).Find("home").Notify
+			f := change("home", FailoverOptions{DryRun: true})
+			require.Equal(t, c.note == "", !strings.Contains(fmt.Sprint(f.Notes), "pings"), f.Notes)
+			require.Contains(t, strings.ReplaceAll(fmt.Sprint(f.Notes), "\n", "; "), c.note)
+			change("home", FailoverOptions{})
+			after := *p.jobs(t).Find("home-reverse").Notify
+			if c.global == "" || name == "mail of the file" {
+				before.Ping, before.PingFile = replicate.Secret(strings.ReplaceAll(string(before.Ping), "{job}", "home")), strings.ReplaceAll(before.PingFile, "{job}", "home")
+				require.Equal(t, fmt.Sprintf("%q", string(before.Ping)), fmt.Sprintf("%q", string(after.Ping)))
+			}
+			require.Equal(t, before, after)
+			change("home-reverse", FailoverOptions{})
+			require.True(t, p.jobs(t).Find("home-reverse").Standby)
+		})
+	}
+}
+
+// TestReverseTextHidesPing expects that a reverse job that is only printed lacks the secret URL.
+func TestReverseTextHidesPing(t *testing.T) {
+	t.Parallel()
+	for _, more := range []string{"", "mail = [\"root\"]\n"} {
+		p := newRolePair(t)
+		require.NoError(t, p.runJob(t, "home"))
+		require.NoError(t, os.WriteFile(p.file+".real", []byte(pairText+"[job.notify]\nping = \"https://hc.example/SECRET\"\n"+more), 0o600))
+		require.NoError(t, os.Remove(p.file))
+		require.NoError(t, os.Symlink(p.file+".real", p.file))
+		f, err := p.doSwitch(t, "home", FailoverOptions{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.NotContains(t, f.ReverseText+err.Error()+fault.HintOf(err), "SECRET")
+		require.Contains(t, f.ReverseText, "# [job.notify]: ping is secret. Copy it from job home.\n")
+		require.Equal(t, more != "", strings.Contains(f.ReverseText, "mail = ['root']"))
+		_, err = replicate.Parse("x", []byte(f.ReverseText))
+		require.NoError(t, err)
+		p.away = "src"
+		f, err = p.doPromote(t, FailoverOptions{DryRun: true})
+		require.NoError(t, err)
+		require.NotContains(t, f.ReverseText, "SECRET")
+		require.Contains(t, f.ReverseText, "# [job.notify]: ping is secret.")
+	}
 }
 
 // TestPromoteWithoutJobFile promotes a copy whose job is known only from its record.

@@ -60,6 +60,22 @@ func (f *JobFile) apply() (old, text []byte, err error) {
 	return old, text, err
 }
 
+// added returns the appended job as later commands read it, or nil.
+func (f *JobFile) added() *replicate.Job {
+	if f.edit.Add == nil {
+		return nil
+	}
+	_, text, err := f.apply()
+	if err != nil {
+		return nil
+	}
+	jobs, err := replicate.Parse(f.Path, text)
+	if err != nil {
+		return nil
+	}
+	return jobs.Find(f.edit.Add.Name)
+}
+
 // needs reports whether check found a change to make.
 func (f *JobFile) needs() bool { return f.changes }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/notify"
@@ -286,7 +287,8 @@ func TestSendTest(t *testing.T) {
 	require.Equal(t, &NotifyPreview{Ping: "127.0.0.1", Mail: []string{"root"}, On: "failure"}, shown)
 	r.job.Notify.Sendmail, r.job.Notify.Ping, r.job.Notify.PingFile = []string{"/nonexistent/sendmail"}, "", "/nonexistent/ping"
 	_, err = previewNotify(r.job)
-	require.ErrorContains(t, err, "notify.ping_file: open /nonexistent/ping")
+	require.ErrorContains(t, err, "notify.ping_file: open /nonexistent/ping: no such file")
+	require.Contains(t, fault.HintOf(err), "create it: install -D -m 600 /dev/null /nonexistent/ping")
 	require.ErrorContains(t, err, "notify.sendmail: ")
 	_, err = r.runner(t).SendTest(t.Context(), r.job)
 	require.Error(t, err)

@@ -213,7 +213,7 @@ func (f *failover) nameReverse() {
 		f.note("%v", err)
 		return
 	}
-	f.result.ReverseName, f.result.ReverseText = j.Name, j.Text()
+	f.result.ReverseName, f.result.ReverseText = j.Name, j.PrintedText()
 	job, where := f.job.Name, ""
 	if len(f.targets) > 1 {
 		job += " " + f.t.name

@@ -14,6 +14,7 @@ func (w *jobRun) confirm(ctx context.Context, v *replicate.Survey) error {
 	if err := v.CheckTaking(); err != nil {
 		return err
 	}
+	v.Promoted = w.promoted // the listing may lack an unchanged root
 	names := v.ToConfirm()
 	tags := map[string][]string{}
 	if len(names) > 0 {

@@ -98,6 +98,7 @@ func (w *jobRun) judgeRoles(root string, r *sideRoles) error {
 	if source.Role.Kind == zfs.RoleStandby && w.scope.Naming() == nil && source.Role.Job != w.job.Name {
 		source.Role = zfs.Role{} // a relay: it sends on what arrives
 	}
+	w.promoted = source.Role.Kind == zfs.RoleSource
 	where := w.source.host.Label() + ":" + root
 	if source.Role.Kind == zfs.RoleStandby {
 		reverse := source.Role.Job

@@ -70,6 +70,8 @@ type jobRun struct {
 	pause *decide.Pause
 	// only is the target of a switch: the others are held. "" = all are sent to.
 	only string
+	// promoted reports that a fail over made the source the source of all copies.
+	promoted bool
 	// heldAtStart has the targets whose bandwidth window was closed when the run started, with the reason.
 	// They stay held if the window opens, because the run has not checked their roles.
 	heldAtStart map[string]string

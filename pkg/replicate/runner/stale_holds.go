@@ -48,11 +48,42 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 		}
 		found, err := r.holdsAt(ctx, f, p, release)
 		out = append(out, found...)
+		if err == nil {
+			found, err = r.holdsOfRenamed(ctx, f, p, places, release)
+			out = append(out, found...)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s:%s: %w", p.host.Label(), p.at.Name, err))
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// holdsOfRenamed is holdsAt for the trees that a switch or a run renamed, and that had the name of p. It
+// skips trees that another place contains. A restricted key for p does not list them.
+func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *side, places []*side, release bool) (out []*HeldSnapshot, err error) {
+	parent := zfs.ParentOf(p.at.Name)
+	if parent == "" { // a pool is never renamed
+		return nil, nil
+	}
+	l, err := p.list(ctx, hosts.ListQuery{Dataset: parent, Recursive: true, Identity: true, NoAncestors: true})
+	if errors.Is(err, hosts.ErrForbidden) {
+		r.Log(fmt.Sprintf("%s: datasets that were renamed from it are not listed: %v", p.at, err))
+		return nil, nil
+	}
+	for _, d := range l.Datasets {
+		before, renamed := zfs.NameBeforeRename(d.Name)
+		listed := slices.ContainsFunc(places, func(o *side) bool { return o.at.Host == p.at.Host && strings.HasPrefix(d.Name, o.at.Name+"/") })
+		if !renamed || before != p.at.Name || listed || err != nil {
+			continue
+		}
+		q := *p
+		q.at.Name = d.Name
+		var found []*HeldSnapshot
+		found, err = r.holdsAt(ctx, f, &q, release)
+		out = append(out, found...)
+	}
+	return out, err
 }
 
 // places returns the sources and targets of the file's jobs, and of recorded jobs that are no
@@ -147,7 +178,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 				continue
 			}
 			names, known := needed[tag]
-			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) || names != nil && !names[name]}
+			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) && !f.HeldByOthers(tag) || names != nil && !names[name]}
 			out = append(out, h)
 			if h.Stale {
 				stale[tag] = append(stale[tag], h)

@@ -271,6 +271,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	if last == nil && len(st.Datasets) == 0 {
 		due.neverRan(js, w.since)
 	}
+	var silent []string // datasets of a relay that get no new snapshots
 	add := func(d *DatasetStatus, a *replicate.Attempt) {
 		if proved, known := st.Datasets[d.Source].Consistent[cmp.Or(d.Base, d.Snapshot)]; known {
 			d.Consistent = &proved
@@ -286,6 +287,9 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 				js.Lag = d.Lag
 				js.LagWarning, js.LagCritical = at.levels(from)
 			}
+		}
+		if js.judgeReceived(d, j, st.Datasets[d.Source].Received, due.forTarget(j, d.To)) && !slices.Contains(silent, d.Source) {
+			silent = append(silent, d.Source)
 		}
 		js.Datasets = append(js.Datasets, d)
 	}
@@ -310,6 +314,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	js.Failed = len(js.Problems) > 0
 	js.addDrills(drillStatusOf(j, st, w.now, w.pause))
 	js.addDisks(disksOf(j, st, &due))
+	js.addSilence(j, st, silent)
 	js.Normalize()
 	return js
 }

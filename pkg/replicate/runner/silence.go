@@ -1,0 +1,56 @@
+package runner
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/statedir"
+)
+
+// judgeReceived makes a copy of a relay late if its source gets no new snapshots, and reports whether it
+// is late for this reason.
+func (j *JobStatus) judgeReceived(d *DatasetStatus, of *replicate.Job, r *replicate.Received, due *deadline) bool {
+	if r == nil || of.Snapshots.ReceivedFrom == "" {
+		return false
+	}
+	from, late := due.judgeReceived(d, time.Duration(of.Snapshots.Late), r.Since)
+	if late && !from.IsZero() && d.Lag > j.Lag {
+		j.Lag = d.Lag
+		j.LagWarning, j.LagCritical = due.levels(from)
+	}
+	return late
+}
+
+// addSilence adds the reasons why datasets of a relay get no new snapshots.
+func (j *JobStatus) addSilence(of *replicate.Job, st *statedir.State, datasets []string) {
+	job, _, _ := strings.Cut(of.Snapshots.ReceivedFrom, ":")
+	nothing, unconfirmed := &Problem{State: Late}, &Problem{State: Late}
+	since, arrived := map[*Problem]time.Time{}, 0
+	for _, name := range datasets {
+		p, r := nothing, st.Datasets[name].Received
+		if r.State == decide.ReceivedUnconfirmed {
+			p, arrived = unconfirmed, arrived+r.Unconfirmed
+		}
+		p.Datasets = append(p.Datasets, name)
+		if at := since[p]; at.IsZero() || r.Since.Before(at) {
+			since[p] = r.Since
+		}
+	}
+	for _, p := range []*Problem{unconfirmed, nothing} {
+		if len(p.Datasets) == 0 {
+			continue
+		}
+		p.Error = fmt.Sprintf("%s has confirmed no new snapshot since %s", of.Snapshots.ReceivedFrom, since[p].Local().Format(time.DateTime))
+		p.Hint = fmt.Sprintf("on the host of job %s: zxfer replicate status %s\nif that job was renamed or removed, change snapshots.received_from", job, job)
+		if p == unconfirmed {
+			p.Error += fmt.Sprintf(", but %d arrived", arrived)
+			p.Hint += "\nthat job needs holds = \"both\" or \"target\""
+		} else {
+			p.Hint += "\nif it takes snapshots less often, set snapshots.late"
+		}
+		j.Problems = append(j.Problems, p)
+	}
+}
