@@ -46,7 +46,7 @@ func newManyHosts(t *testing.T) *manyHosts {
 	for _, key := range []string{"key", "host_key"} {
 		run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", m.path(key))
 	}
-	require.NoError(t, installSelf(m.path("zxfer")))
+	require.NoError(t, installSelf(t, m.path("zxfer")))
 	return m
 }
 
