@@ -82,7 +82,7 @@ func rates(b *testing.B, r job.DevReport) (expected, got forecast) {
 func benchProcessor(b *testing.B) {
 	dir := b.TempDir()
 	bin, rsh, src, dst := filepath.Join(dir, "zxfer"), filepath.Join(dir, "rsh"), filepath.Join(dir, "src"), filepath.Join(dir, "dst")
-	require.NoError(b, installSelf(bin))
+	require.NoError(b, installSelf(b, bin))
 	require.NoError(b, os.WriteFile(rsh, []byte(`#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 shift

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,47 +29,79 @@ func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a
 			defer os.Remove(src)
 			defer os.Remove(dst)
 			image(t, src, size, size, false)
-			args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "12MiB", src, "beta:" + dst}
-			cmd := m.command(t.Context(), args...)
-			var out, report bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &report, &out
-			require.NoError(t, cmd.Start())
-			// Wait for at least one sync, which happens every two seconds.
-			require.Eventually(t, func() bool { return m.journalSize(dst) > 1<<10 }, testenv.Timeout(), 10*time.Millisecond)
-			victims := []string{strconv.Itoa(cmd.Process.Pid)}
-			if agent {
-				victims = m.agents(cmd.Process.Pid)
-			}
-			require.NotEmpty(t, victims)
-			for _, v := range victims {
-				pid, err := strconv.Atoi(v)
-				require.NoError(t, err)
-				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-			}
-			err := cmd.Wait()
-			if !agent {
-				require.Error(t, err)
-				require.Eventually(t, func() bool { return len(m.agents(0)) == 0 }, testenv.Timeout(), 10*time.Millisecond)
-				cmd, report = m.command(t.Context(), args...), bytes.Buffer{}
-				cmd.Stdout, cmd.Stderr = &report, &out
-				err = cmd.Run()
-			}
-			require.NoError(t, err, "%s", out.String())
-			var r job.DevReport
-			require.NoError(t, json.Unmarshal(report.Bytes(), &r))
-			last := r.Results[len(r.Results)-1]
-			require.NotZero(t, last.Resumed)
-			require.Less(t, last.WireBytes, int64(size))
-			if agent {
-				require.Len(t, r.Results, 2, "zxfer must retry once")
-			}
-			want, err := os.ReadFile(src)
-			require.NoError(t, err)
-			got, err := os.ReadFile(dst)
-			require.NoError(t, err)
-			require.True(t, bytes.Equal(want, got))
+			// The copy must last until a process is killed.
+			testenv.Widen(t, 4*time.Second, func(lasts time.Duration) error {
+				require.NoError(t, os.RemoveAll(dst))
+				return m.resumesImage(t, src, dst, size/int(lasts.Seconds()), agent)
+			})
 		})
 	}
+}
+
+// resumesImage copies src to dst with at most limit bytes per second, kills the agent or zxfer, and expects
+// the copy to resume. It returns an error if the copy was too fast to be interrupted.
+func (m *testBuild) resumesImage(t *testing.T, src, dst string, limit int, agent bool) error {
+	t.Helper()
+	want, err := os.ReadFile(src)
+	require.NoError(t, err)
+	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", strconv.Itoa(limit), src, "beta:" + dst}
+	var out, report bytes.Buffer
+	cmd := m.command(t.Context(), args...)
+	cmd.Stdout, cmd.Stderr = &report, &out
+	require.NoError(t, cmd.Start())
+	ended, failure := make(chan struct{}), error(nil)
+	go func() {
+		defer close(ended)
+		failure = cmd.Wait()
+	}()
+	isOver := func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}
+	// Wait for at least one sync, which happens every two seconds.
+	require.Eventually(t, func() bool { return m.journalSize(dst) > 1<<10 || isOver() }, testenv.Timeout(), 10*time.Millisecond)
+	victims := []string{strconv.Itoa(cmd.Process.Pid)}
+	if agent {
+		victims = m.agents(cmd.Process.Pid)
+	}
+	for _, v := range victims {
+		pid, err := strconv.Atoi(v)
+		require.NoError(t, err)
+		if !isOver() {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may end by itself at this moment
+		}
+	}
+	<-ended
+	if !agent {
+		if failure == nil {
+			return errors.New("the copy was complete before zxfer was killed")
+		}
+		require.Eventually(t, func() bool { return len(m.agents(0)) == 0 }, testenv.Timeout(), 10*time.Millisecond)
+		report.Reset()
+		cmd = m.command(t.Context(), args...)
+		cmd.Stdout, cmd.Stderr = &report, &out
+		failure = cmd.Run()
+	}
+	require.NoError(t, failure, "%s", out.String())
+	var r job.DevReport
+	require.NoError(t, json.Unmarshal(report.Bytes(), &r))
+	last := r.Results[len(r.Results)-1]
+	if agent && len(r.Results) == 1 {
+		return errors.New("the copy was complete before the agent was killed")
+	}
+	require.NotZero(t, last.Resumed)
+	require.Less(t, last.WireBytes, int64(len(want)))
+	if agent {
+		require.Len(t, r.Results, 2, "zxfer must retry once")
+	}
+	got, err := os.ReadFile(dst)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got))
+	return nil
 }
 
 // journalSize returns the size in bytes of the journal of a copy to an image.

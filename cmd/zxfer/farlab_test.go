@@ -45,7 +45,7 @@ func newFarHosts(t testing.TB, s lineShape, sshd ...string) *farHosts {
 	for _, h := range []lineEnd{f.near, f.far} {
 		f.on(t, h, "sysctl", "-qw", defaultRead, defaultWrite)
 	}
-	require.NoError(t, installSelf(filepath.Join(f.dir, "zxfer")))
+	require.NoError(t, installSelf(t, filepath.Join(f.dir, "zxfer")))
 	f.sshd(t, sshd)
 	return f
 }

@@ -49,7 +49,7 @@ func lab(t *testing.T) {
 			labState.err = fmt.Errorf("scripts/lab up: %w\n%s", err, out)
 			return
 		}
-		labState.err = installSelf(alphaBin)
+		labState.err = installSelf(t, alphaBin)
 	})
 	require.NoError(t, labState.err)
 }
@@ -89,7 +89,9 @@ func labScript() string {
 	return filepath.Join(dir, "..", "..", "scripts", "lab")
 }
 
-func installSelf(path string) error {
+// installSelf copies this test binary to a path.
+func installSelf(t testing.TB, path string) error {
+	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		return err
@@ -97,7 +99,8 @@ func installSelf(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, self, 0o755)
+	testenv.WriteProgram(t, path, self)
+	return nil
 }
 
 // run runs a command. It fails the test if the command fails.

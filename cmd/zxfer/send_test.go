@@ -120,7 +120,7 @@ func (a fakePresenter) Tick() {
 // TestSignals sends SIGUSR1 and SIGTERM to this process. It cannot run in parallel because
 // signals affect the whole process.
 func TestSignals(t *testing.T) {
-	ctx, stop := withSignals(t.Context())
+	ctx, stop := withSignalsFor(t.Context(), testenv.Timeout())
 	defer stop()
 	reports := make(chan struct{}, 1)
 	ticks := make(chan struct{}, 1)

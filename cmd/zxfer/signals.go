@@ -29,6 +29,11 @@ func (signalled) Is(target error) bool { return target == context.Canceled }
 // ends in order and keeps its state. A second signal, later than echoOf, ends the process
 // immediately. An ignored SIGHUP (nohup) stays ignored.
 func withSignals(ctx context.Context) (context.Context, context.CancelFunc) {
+	return withSignalsFor(ctx, signalEcho)
+}
+
+// withSignalsFor is withSignals with another signalEcho.
+func withSignalsFor(ctx context.Context, echo time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -40,7 +45,7 @@ func withSignals(ctx context.Context) (context.Context, context.CancelFunc) {
 		select {
 		case <-c:
 			cancel(errSignal)
-			time.AfterFunc(signalEcho, func() { signal.Stop(c) })
+			time.AfterFunc(echo, func() { signal.Stop(c) })
 		case <-ctx.Done():
 			signal.Stop(c)
 		}

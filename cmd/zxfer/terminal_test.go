@@ -42,8 +42,28 @@ func openTerminal(t *testing.T, columns uint16) (tty *os.File, shown *lockedBuff
 // waitShown waits until the output on a terminal matches a pattern.
 func waitShown(t *testing.T, shown fmt.Stringer, pattern string) {
 	t.Helper()
+	require.NoError(t, waitShownBefore(t, nil, shown, pattern))
+}
+
+// waitShownBefore is waitShown, but returns an error if ended is closed before the output matches.
+func waitShownBefore(t *testing.T, ended <-chan struct{}, shown fmt.Stringer, pattern string) error {
+	t.Helper()
 	re := regexp.MustCompile(pattern)
-	require.Eventually(t, func() bool { return re.MatchString(shown.String()) }, testenv.Timeout(), 50*time.Millisecond, "%s\n%q", pattern, shown)
+	for deadline := time.Now().Add(testenv.Timeout()); ; time.Sleep(50 * time.Millisecond) {
+		over := false
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+		switch {
+		case re.MatchString(shown.String()):
+			return nil
+		case over:
+			return fmt.Errorf("the output ended without %s: %q", pattern, shown)
+		}
+		require.True(t, time.Now().Before(deadline), "%s\n%q", pattern, shown)
+	}
 }
 
 // TestTerminalProgress copies a file with output to a terminal. It expects a progress bar with rate
@@ -53,19 +73,35 @@ func TestTerminalProgress(t *testing.T) {
 		t.Skip("not at the quick level: copies for four seconds")
 	}
 	t.Parallel()
-	tty, shown := openTerminal(t, 100)
 	dir := t.TempDir()
 	source, target := filepath.Join(dir, "a.img"), filepath.Join(dir, "b.img")
-	require.NoError(t, os.WriteFile(source, bytes.Repeat([]byte("0123456789abcdef"), 12<<16), 0o600))
-	var stdout bytes.Buffer
-	cmd := exec.Command("zxfer", "dev", "--bwlimit", "3M", "--bs", "64KiB", source, target)
-	cmd.Stdout, cmd.Stderr = &stdout, tty
-	cmd.Env = append(os.Environ(), "TERM=xterm")
-	require.NoError(t, cmd.Start())
-	waitShown(t, shown, `a\.img +\[#+-+\] +\d+ % .* \d\.\d MiB/s +ETA \d+ s`)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR1))
-	waitShown(t, shown, `a\.img: \d+\S* MiB of 12 MiB \(\d+ %\), \S+ MiB/s, ETA \d+ s, limited by bandwidth limit\r\n`)
-	require.NoError(t, cmd.Wait(), "%q", shown)
-	require.Regexp(t, `b\.img: 12 MiB in .*read back and verified`, stdout.String())
-	waitShown(t, shown, `\r\x1b\[1A\x1b\[J$`) // the progress bar has been erased
+	const mib = 12
+	require.NoError(t, os.WriteFile(source, bytes.Repeat([]byte("0123456789abcdef"), mib<<16), 0o600))
+	// The copy must last until the signal has arrived.
+	testenv.Widen(t, 4*time.Second, func(lasts time.Duration) error {
+		require.NoError(t, os.RemoveAll(target))
+		tty, shown := openTerminal(t, 100)
+		var stdout bytes.Buffer
+		cmd := exec.Command("zxfer", "dev", "--bwlimit", fmt.Sprintf("%dKiB", mib<<10/int(lasts.Seconds())), "--bs", "64KiB", source, target)
+		cmd.Stdout, cmd.Stderr = &stdout, tty
+		cmd.Env = append(os.Environ(), "TERM=xterm")
+		require.NoError(t, cmd.Start())
+		ended, failure := make(chan struct{}), error(nil)
+		go func() {
+			defer close(ended)
+			failure = cmd.Wait()
+		}()
+		err := waitShownBefore(t, ended, shown, `a\.img +\[#+-+\] +\d+ % .* \d\S* [KM]iB/s +ETA \d+ s`)
+		if err == nil {
+			_ = cmd.Process.Signal(syscall.SIGUSR1) // the copy may have ended
+			err = waitShownBefore(t, ended, shown, `a\.img: \d+\S* MiB of 12 MiB \(\d+ %\), \S+ [KM]iB/s, ETA \d+ s, limited by bandwidth limit\r\n`)
+		}
+		<-ended
+		require.NoError(t, failure, "%q", shown)
+		require.Regexp(t, `b\.img: 12 MiB in .*read back and verified`, stdout.String())
+		if err == nil {
+			waitShown(t, shown, `\r\x1b\[1A\x1b\[J$`) // the progress bar has been erased
+		}
+		return err
+	})
 }

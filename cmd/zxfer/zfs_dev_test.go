@@ -299,8 +299,12 @@ func TestDevResumesAfterKill(t *testing.T) { //nolint:paralleltest // the lab is
 	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
 	writeNoise(t, src, 0, size)
 	rounds, resumed, killed := randomRounds(t), 0, 0
-	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "16MiB", "--buffer", "8MiB", src, "beta:" + dst}
 	for i := range rounds {
+		limit := "16MiB"
+		if i < 2 { // a journal is written after two seconds
+			limit = "6MiB"
+		}
+		args := []string{"dev", "--json", "--compress", "off", "--bwlimit", limit, "--buffer", "8MiB", src, "beta:" + dst}
 		run(t, "blkdiscard", "-z", dst)
 		_ = os.RemoveAll("/var/lib/zxfer")
 		p := start(t, args...)
@@ -429,7 +433,7 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	// If another program fills the disk while zxfer writes a sparse image, the copy fails.
 	// When there is space again, the same command resumes it.
 	run(t, "mount", "-o", "remount,size=80m", dir)
-	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "24MiB", "--sparse", src, "beta:" + filepath.Join(dir, "image")}
+	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "8MiB", "--sparse", src, "beta:" + filepath.Join(dir, "image")}
 	p := start(t, args...)
 	require.Eventually(t, func() bool {
 		var st syscall.Stat_t

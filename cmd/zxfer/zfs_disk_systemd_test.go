@@ -32,7 +32,7 @@ func TestZFSDiskUnits(t *testing.T) {
 	run(t, "losetup", "-d", d.loop)
 
 	const binary, config, stateDir = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer"
-	require.NoError(t, installSelf(binary))
+	require.NoError(t, installSelf(t, binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	text := diskJob(src, fmt.Sprintf("blue = %q", guid), "scrub = \"30d\"\n")
 	installFile(t, config, strings.Replace(text, "/dev/mapper", "/dev/disk/by-uuid", 1), 0o644)

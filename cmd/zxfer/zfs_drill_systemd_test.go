@@ -20,7 +20,7 @@ func TestZFSDrillUnit(t *testing.T) {
 	zfsCmd(t, "create", "-V", "8m", src+"/vol")
 	fill(t, src, "f", 1<<20)
 	const binary, config, stateDir, key = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer", "/etc/zxfer-drill.key"
-	require.NoError(t, installSelf(binary))
+	require.NoError(t, installSelf(t, binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	installFile(t, key, "0123456789abcdef0123456789abcdef", 0o600)
 	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, src+"/secret")

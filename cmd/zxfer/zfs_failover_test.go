@@ -194,7 +194,7 @@ func TestZFSPromoteCopy(t *testing.T) {
 	pull := &replication{filepath.Join(dir, "beta.toml"), filepath.Join(dir, "beta")}
 	pull.write(t, strings.NewReplacer(`source = "`, `source = "alpha:`, "beta:", "").Replace(string(text)))
 	betaBin := filepath.Join(dir, "zxfer")
-	require.NoError(t, installSelf(betaBin))
+	require.NoError(t, installSelf(t, betaBin))
 	beta := func(ssh, verb string, args ...string) cmdResult {
 		argv := onBeta(t, slices.Concat([]string{"env", "PATH=" + labDir + "/bin:/usr/sbin:/usr/bin:/sbin:/bin", "ZXFER_RSH=" + ssh, betaBin, "replicate", verb, "-c", pull.file, "--state-dir", pull.state}, args)...)
 		return result(exec.Command(argv[0], argv[1:]...))

@@ -290,8 +290,12 @@ func TestZFSUnauthenticatedClients(t *testing.T) {
 			defer c.Close()
 			_, _ = io.WriteString(c, inputs[clients]) // zxfer may have dropped it already
 			_ = c.(*net.TCPConn).CloseWrite()
+			if clients == 0 {
+				_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it must not connect before the last client
+			}
 			clients++
 		}
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
 		return nil
 	}))
 	o := p.wait(t)

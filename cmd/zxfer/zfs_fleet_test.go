@@ -74,7 +74,7 @@ Subsystem sftp internal-sftp
 func fleetPackage(t *testing.T, dir, version string) string {
 	t.Helper()
 	tree := filepath.Join(dir, "tree")
-	require.NoError(t, installSelf(tree+"/usr/bin/zxfer"))
+	require.NoError(t, installSelf(t, tree+"/usr/bin/zxfer"))
 	require.NoError(t, os.MkdirAll(tree+"/DEBIAN", 0o755))
 	require.NoError(t, os.WriteFile(tree+"/DEBIAN/control", []byte("Package: zxfer\nVersion: "+version+"\nArchitecture: amd64\nMaintainer: t <t@example.org>\nDescription: zxfer\n"), 0o644))
 	run(t, "dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, dir+"/"+version+".deb")

@@ -344,7 +344,7 @@ func TestZFSFreezeUnit(t *testing.T) {
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
 	const binary, config, stateDir, unit = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer", "zxfer-replicate-f.service"
-	require.NoError(t, installSelf(binary))
+	require.NoError(t, installSelf(t, binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	log := stateDir + "/log"
 	installFile(t, log, "", 0o666)

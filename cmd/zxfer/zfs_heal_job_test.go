@@ -224,7 +224,7 @@ func TestZFSHealUnit(t *testing.T) {
 	}
 	const binary, config, stateDir, unit = "/usr/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer", "/etc/systemd/system/zxfer-heal@.service"
 	j := newDamagedJob(t, "zxunit")
-	require.NoError(t, installSelf(binary))
+	require.NoError(t, installSelf(t, binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	text, err := os.ReadFile(j.flags[1])
 	require.NoError(t, err)

@@ -93,7 +93,7 @@ func TestZFSNetcatKilled(t *testing.T) {
 	fill(t, src, "a", 12<<20)
 	zfsCmd(t, "snapshot", src+"@x")
 	slow := func(args ...string) []string {
-		return ncSend(append([]string{"--bwlimit", "4MiB", "--buffer", "1MiB", "--window", "64KiB", "--retries", "0"}, args...)...)
+		return ncSend(append([]string{"--bwlimit", "2MiB", "--buffer", "1MiB", "--window", "64KiB", "--retries", "0"}, args...)...)
 	}
 	for _, c := range []struct{ name, from, to, host, victim string }{
 		{"zfs send of push", src, "beta:" + dst, alphaPool, "zfs send"},

@@ -131,7 +131,7 @@ func TestZFSPauseUnits(t *testing.T) {
 	zfsCmd(t, "create", src)
 	zfsCmd(t, "create", src+"/a")
 	const binary, config, stateDir, spool = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer", "/var/spool/zxfer-test"
-	require.NoError(t, installSelf(binary))
+	require.NoError(t, installSelf(t, binary))
 	require.NoError(t, os.MkdirAll(spool, 0o700))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir); _ = os.RemoveAll(spool) })
 	// As postfix's sendmail does, it writes to /var/spool, which is read-only in the unit.

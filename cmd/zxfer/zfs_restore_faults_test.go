@@ -305,7 +305,9 @@ func TestZFSRestoreDuringJobRun(t *testing.T) {
 	t.Log(o)
 	require.NotEqual(t, 0, o.code, o)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"@mine").Run() == nil }, testenv.Timeout(), 250*time.Millisecond, "%s", p.stderr)
-	o = r.runAt(t, at.Add(2*time.Hour), "run", "home") // between two streams
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP)) // it must not end before the run
+	o = r.runAt(t, at.Add(2*time.Hour), "run", "home")        // between two streams
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	t.Log(o)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, src+" is running")

@@ -139,7 +139,7 @@ func TestZFSReplicateUnits(t *testing.T) {
 	}
 	installFile(t, filepath.Join(ssh, "config"), "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile ~/.ssh/user_key\nUserKnownHostsFile ~/.ssh/known_hosts\n", 0o600)
 	const binary, config, stateDir = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer"
-	require.NoError(t, installSelf(binary))
+	require.NoError(t, installSelf(t, binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	metrics := "/var/lib/zxfer-metrics/zxfer.prom"
 	installFile(t, metrics, "", 0o644)

@@ -67,7 +67,7 @@ func forgeReceives(t *testing.T, object, offset uint64) {
 	t.Helper()
 	forge := filepath.Join(filepath.Dir(alphaBin), "zxfer-forge")
 	if _, err := os.Stat(forge); err != nil {
-		require.NoError(t, installSelf(forge))
+		require.NoError(t, installSelf(t, forge))
 	}
 	real, err := exec.LookPath("zfs")
 	require.NoError(t, err)

@@ -380,7 +380,7 @@ func TestZFSVolumeFaults(t *testing.T) {
 	disk := newLabDisk(t, "zxvolfault", volumeSize)
 	mustZxfer(t, "send", v.name+"@a", "beta:"+disk.path())
 	for _, table := range []string{disk.dropWritesTable(), disk.errorTable()} {
-		args := []string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", v.name + "@b", "beta:" + disk.path()}
+		args := []string{"send", "--bwlimit", "2MiB", "--buffer", "1MiB", v.name + "@b", "beta:" + disk.path()}
 		p := start(t, args...)
 		require.Eventually(t, func() bool { return p.ended() || len(pidsOn(t, alphaPool, isRealSend)) > 0 }, testenv.Timeout(), 5*time.Millisecond)
 		disk.setTable(table)

@@ -226,15 +226,20 @@ func TestFailedSendReplacesReceiverError(t *testing.T) {
 // commands.
 func TestMissingBeatsEndTools(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("timeout"); err != nil {
+	timeout, err := exec.LookPath("timeout")
+	if err != nil {
 		t.Skip("timeout is not installed")
 	}
 	dir, h := openNCHost(t, installedNC(t), `cat >stream; echo "cannot receive: failed to read from stream" >&2; exit 1`)
 	h.beatTimeout = time.Second // beats come every five seconds
+	// The time starts when nc is connected.
+	moving := filepath.Join(dir, "moving")
+	testenv.WriteProgram(t, filepath.Join(dir, "timeout"), "#!/bin/sh\nwhile [ -e "+dir+" ] && [ ! -e "+moving+" ]; do sleep 0.01; done\nexec "+timeout+` "$@"`+"\n")
 	sink, err := openSink(t.Context(), h, ncPath(offer(), 0))
 	require.NoError(t, err)
 	_, err = sink.Write(random(1000))
 	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(moving, nil, 0o600))
 	for err == nil {
 		_, err = sink.Write([]byte("x"))
 		time.Sleep(10 * time.Millisecond)
@@ -255,9 +260,9 @@ func TestUnauthenticatedClientIsDropped(t *testing.T) {
 	text, err := os.ReadFile(nc)
 	require.NoError(t, err)
 	start := filepath.Join(dir, "start")
-	require.NoError(t, os.WriteFile(nc, bytes.Replace(text, []byte("exec"), []byte(`for port; do :; done; echo $port >`+dir+`/port.new; mv `+dir+`/port.new `+dir+`/port
+	testenv.WriteProgram(t, nc, bytes.Replace(text, []byte("exec"), []byte(`for port; do :; done; echo $port >`+dir+`/port.new; mv `+dir+`/port.new `+dir+`/port
 while [ ! -e `+start+` ]; do sleep 0.01; done
-exec`), 1), 0o700))
+exec`), 1))
 	go func() {
 		port := filepath.Join(dir, "port")
 		for {

@@ -173,10 +173,10 @@ func idle(ctx context.Context, d time.Duration) (tally, error) {
 	return tally{seconds: d.Seconds()}, nil
 }
 
-// repeat calls f, which handles n bytes, until d has passed.
+// repeat calls f, which handles n bytes, until d has passed, and at least once.
 func repeat(ctx context.Context, d time.Duration, n int, f func() error) (t tally, err error) {
 	start := time.Now()
-	for ctx.Err() == nil && time.Since(start) < d {
+	for first := true; ctx.Err() == nil && (first || time.Since(start) < d); first = false {
 		if err := f(); err != nil {
 			return t, err
 		}

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
 )
@@ -93,11 +96,37 @@ func (p *Pipe) drain(w io.Writer) {
 	go func() {
 		defer close(p.done)
 		<-p.waited
-		timer := time.AfterFunc(quitTimeout, p.interrupt) // background processes may keep the output open
-		<-copied
-		timer.Stop()
+		p.waitCopied(copied)
 		p.interrupt() // ends writes
+		<-copied
 	}()
+}
+
+// waitCopied waits until the output of an ended command is copied. Background processes may keep the
+// output open, so it waits only quitTimeout for their output. The command's own may take longer on a busy
+// host: it may all be in the pipe.
+func (p *Pipe) waitCopied(copied <-chan struct{}) {
+	for range closeTimeout / quitTimeout {
+		select {
+		case <-copied:
+			return
+		case <-time.After(quitTimeout):
+		}
+		if !unread(p.out) {
+			return
+		}
+	}
+}
+
+// unread reports whether a pipe contains data.
+func unread(pipe *os.File) bool {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // FIONREAD
+	return n > 0
 }
 
 // KeepAlive sends the command an empty line every beatInterval, until it ends. The caller does not

@@ -36,7 +36,7 @@ type process struct {
 	tryCommand string // command line for a user to try the connection
 	cmd        *exec.Cmd
 	in         io.WriteCloser
-	out        io.ReadCloser
+	out        *os.File
 	stderr     *tail
 
 	waited chan struct{}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kballard/go-shellquote"
@@ -92,6 +93,34 @@ func TestScriptOutputIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "beta: its output is longer than")
 	require.Empty(t, out)
 	require.LessOrEqual(t, s.out.b.Len(), maxOutput)
+}
+
+// writerFunc is an io.Writer.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestLateReaderGetsWholeOutput reads the output quitTimeout after the end of the command, as a busy
+// host may.
+func TestLateReaderGetsWholeOutput(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	p, err := OpenPipe(t.Context(), o.Options, `printf x; while [ ! -e "$HOME/go" ]; do sleep 0.01; done; head -c 60000 /dev/zero`)
+	require.NoError(t, err)
+	got := 0
+	p.drain(writerFunc(func(b []byte) (int, error) {
+		if got == 0 {
+			assert.NoError(t, os.WriteFile(filepath.Join(o.home, "go"), nil, 0o600))
+			<-p.waited
+			time.Sleep(quitTimeout * 5 / 4)
+		}
+		got += len(b)
+		return len(b), nil
+	}))
+	_, status, err := p.Result()
+	require.NoError(t, err)
+	require.Zero(t, status)
+	require.Equal(t, 60001, got)
 }
 
 func TestScriptEndsWithContextOrClient(t *testing.T) {

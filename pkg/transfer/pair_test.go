@@ -56,12 +56,17 @@ func requireNoEffect(t testing.TB, sink *memorySink, stream []byte) {
 	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink got bytes that were not authentic")
 }
 
+// waitStored waits until the sink has stored bytes.
+func waitStored(sink *memorySink) {
+	for sink.Len() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // afterStored calls f once the sink has stored bytes.
 func afterStored(sink *memorySink, f func()) {
 	go func() {
-		for sink.Len() == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		waitStored(sink)
 		f()
 	}()
 }

@@ -125,12 +125,15 @@ func TestInterruptedNetwork(t *testing.T) {
 		for _, streams := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/%d", mode, streams), func(t *testing.T) {
 				t.Parallel()
-				stream := transfertest.Random(8 << 20)
+				stream, sink := transfertest.Random(8<<20), newSink()
 				via := transfertest.Proxied(t, func(int) transfertest.Tamper {
-					return transfertest.At(1<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
+					return transfertest.At(1<<20, func(before, _ []byte) ([]byte, bool) {
+						// The first frame may be late on another connection.
+						waitStored(sink)
+						return before, true
+					})
 				})
 				a, b := transfertest.Links(t, mode, streams, via)
-				sink := newSink()
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10})
 				require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
 				require.Error(t, o.sendErr)

@@ -163,6 +163,7 @@ func TestLateFreezeIsThawed(t *testing.T) {
 	<-killed.froze
 	require.True(t, killed.frozen.Load())
 	spec.Timeout = testenv.Timeout()
+	t.Setenv("GUARD_TEST_PATIENCE", testenv.Timeout().String())
 	g, err := Start(t.Context(), dir, request(spec))
 	require.NoError(t, err)
 	require.False(t, g.Stopped, g.Outcomes)

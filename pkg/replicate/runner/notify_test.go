@@ -161,9 +161,8 @@ func TestStoppedRunPings(t *testing.T) {
 // is unreadable.
 func TestPingsNeverFailARun(t *testing.T) {
 	t.Parallel()
-	p := newPinged(t)
-	p.Close()
-	for _, n := range []*replicate.Notify{{Ping: replicate.Secret(p.URL + checkID)}, {PingFile: "/nonexistent"}} {
+	missing := "http://" + testenv.RefusingAddress(t)
+	for _, n := range []*replicate.Notify{{Ping: replicate.Secret(missing + checkID)}, {PingFile: "/nonexistent"}} {
 		r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 		r.job.Notify = n
 		at := r.runner(t)

@@ -21,7 +21,8 @@ import (
 // Choose returns the link for the first routable path. It chooses the listener, its address and
 // the number of connections from its arguments alone. Open tests whether data passes.
 func Choose(w transport.Settings, source, target Side) (Link, error) {
-	l := Link{requested: w, source: source, target: target, remaining: candidates(w, source, target), deadline: linkDeadline}
+	l := Link{requested: w, source: source, target: target, remaining: candidates(w, source, target),
+		deadline: linkDeadline, probeDeadline: probeTimeout}
 	return l.next()
 }
 
@@ -30,7 +31,8 @@ func (l Link) next() (Link, error) {
 	source, target := l.source, l.target
 	for {
 		l = Link{Settings: l.remaining[0], requested: l.requested, source: source, target: target, rejected: l.rejected, remaining: l.remaining[1:],
-			tried: l.tried, unroutable: l.unroutable, deadline: l.deadline, used: new(atomic.Bool), expected: l.expected, ready: new(atomic.Pointer[prepared])}
+			tried: l.tried, unroutable: l.unroutable, deadline: l.deadline, probeDeadline: l.probeDeadline,
+			used: new(atomic.Bool), expected: l.expected, ready: new(atomic.Pointer[prepared])}
 		if err := l.chooseWire(); err != nil {
 			return l, err
 		}
@@ -179,7 +181,7 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 		case !l.blocksPath(err):
 			return l, err
 		}
-		if time.Since(began) >= probeTimeout && !l.tried {
+		if time.Since(began) >= l.probeDeadline && !l.tried {
 			l.retryLater()
 		}
 		l.tried = true
@@ -204,7 +206,7 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 // more: another transfer may have used the ports.
 func (l Link) probe(ctx context.Context) error {
 	if l.Wire != transport.SSH { // ssh has to log in first
-		l.deadline = probeTimeout
+		l.deadline = l.probeDeadline
 	}
 	kept := l
 	l = l.Resolve(false)

@@ -380,6 +380,7 @@ func TestProbeLeavesNothing(t *testing.T) {
 		other.PortLow, other.PortHigh = 0, 0
 		ticket, err := hosts.Call(t.Context(), remote.site, hosts.OpOffer, other)
 		require.NoError(t, err)
+		l.probeDeadline = testenv.Timeout()
 		l, err = l.Open(t.Context(), func(text string) { t.Error(text) })
 		require.NoError(t, err)
 		require.False(t, l.Search().NoPath)

@@ -43,8 +43,8 @@ type Link struct {
 	rtt            time.Duration // between the hosts, 0 = unknown
 	address        string        // of the listener
 	peer           string        // the only address that may connect, "" = any
-	// deadline is how long both ends wait for the connections.
-	deadline time.Duration
+	// deadline is how long both ends wait for the connections, and probeDeadline the same for a probe.
+	deadline, probeDeadline time.Duration
 	// used is set once a probe or data has passed the link.
 	used *atomic.Bool
 	// expected is the stream for which Open keeps its connections, nil = none. ready holds them.

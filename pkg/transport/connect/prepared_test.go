@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
 )
@@ -71,6 +72,7 @@ func TestPreparedConnections(t *testing.T) {
 			remote.site = counted
 			facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
 			l := tt.expected(mustChoose(t, transport.Settings{}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}))
+			l.probeDeadline = testenv.Timeout()
 			l, err := l.Open(t.Context(), func(text string) { t.Error(text) })
 			require.NoError(t, err)
 			if tt.change != nil {

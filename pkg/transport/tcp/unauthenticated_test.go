@@ -47,8 +47,7 @@ func TestBareAcceptsOnlySecret(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "back", string(got[:4]))
 
-	_, err = net.Dial("tcp", l.Address())
-	require.Error(t, err, "the listener is closed")
+	requireClosed(t, l.l)
 	_, err = l.Accept(t.Context())
 	require.ErrorContains(t, err, "already accepted")
 }

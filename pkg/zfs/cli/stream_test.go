@@ -361,8 +361,8 @@ func TestReceiveCancelled(t *testing.T) {
 	_, err = sink.Write(b[:len(b)/2])
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // zfs receive has started
-		_, err := c.List(t.Context(), zfs.ListQuery{Dataset: p.Dataset("t")})
-		return err == nil
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: p.Dataset("t")})
+		return err == nil && len(l.Datasets) == 1
 	}, testenv.Timeout(), 20*time.Millisecond)
 	cancel()
 	require.NoError(t, sink.Abort(context.Canceled))
