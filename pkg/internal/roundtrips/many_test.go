@@ -94,6 +94,57 @@ func TestHundredDatasets(t *testing.T) {
 	}
 }
 
+// TestHundredDatasetsAfterLoss expects a loss of the connection to interrupt the streams of an exchange, and the
+// command to send them again. It uses one turn, because the fake clock stands still while a stream waits for
+// the path search of another.
+func TestHundredDatasetsAfterLoss(t *testing.T) {
+	for _, from := range []string{"", "beta"} {
+		inWorld(t, func(w *world) {
+			t := w.t
+			datasets := w.many()
+			source, target := endpoint.Endpoint{Host: from, Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}
+			to, busy, op := w.beta, w.beta, zfs.OpReceive
+			if from != "" {
+				target.Host, to, op = "", w.local, zfs.OpSend
+			}
+			send, report := w.send(source, target, func(s *job.Send) { s.Plan.Recursive, s.Retries = true, 3 })
+			snapshot := func(suffix string) {
+				w.change(datasets, 1<<10)
+				for _, h := range w.hosts() {
+					for _, name := range datasets {
+						require.NoError(t, h.Snapshot(t.Context(), []string{name + suffix}))
+					}
+				}
+			}
+			snapshot("@1")
+			w.measure(send)
+			snapshot("@2")
+			around, streams := busy.Around, 0
+			busy.Around = func(ctx context.Context, did string, names []string, do func() error) error {
+				if streams++; did == op && streams == 50 {
+					_ = w.shell.Conn.Close() // never fails
+					time.Sleep(time.Second)
+				}
+				return around(ctx, did, names, do)
+			}
+			w.logins = 0
+			w.measure(send)
+			require.Equal(t, 2, w.logins)
+			interrupted := 0
+			for _, r := range report.Results {
+				if r.Error != "" {
+					interrupted++
+				}
+			}
+			require.NotZero(t, interrupted)
+			require.LessOrEqual(t, interrupted, 16)
+			for _, name := range datasets {
+				require.Len(t, to.Versions("vault"+name[len("tank"):]), 2, name)
+			}
+		})
+	}
+}
+
 // TestHundredDatasetsWithFailures expects a send of a hundred small increments, one at a time, to need few
 // round trips. Failed receives stop only their datasets, although the streams of others follow in the same
 // exchange.

@@ -37,6 +37,7 @@ type world struct {
 	mu     sync.Mutex
 	login  time.Time // when the remote shell started the agent
 	logins int
+	shell  *shell // the last one
 	events []event
 }
 
@@ -103,13 +104,15 @@ func (w *world) Open(ctx context.Context, a hosts.Address) (hosts.Host, error) {
 		_ = s.Serve(life, far, far)
 		_ = far.Close()
 	}()
-	r, err := agent.NewRemote(ctx, a.Host, &shell{near, served, stop}, func(line string) { w.t.Log(line) })
+	remote := &shell{near, served, stop}
+	r, err := agent.NewRemote(ctx, a.Host, remote, func(line string) { w.t.Log(line) })
 	if err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.logins++
+	w.shell = remote
 	if w.login.IsZero() {
 		w.login = time.Now()
 	}
