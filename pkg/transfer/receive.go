@@ -255,9 +255,9 @@ type connEnd struct {
 // the stream. Its StreamBytes and StreamFrames are sums over the connections. No reader runs
 // when it returns.
 //
-// If one connection ends early, Receive waits explainTimeout for the others: a sender that
-// aborts writes the reason to each of them. Then it calls cut, unless that is nil. With an
-// early error, all frames received so far are genuine but the stream is incomplete. With err,
+// If one connection ends early, Receive waits for the others until they bring nothing for
+// explainTimeout: a sender that aborts writes the reason to each of them. Then it calls cut, unless that
+// is nil. With an early error, all frames received so far are genuine but the stream is incomplete. With err,
 // no frame may be trusted, and the transfer has failed.
 func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(early error)) (whole tcp.Account, early, err error) {
 	var readers sync.WaitGroup
@@ -268,7 +268,7 @@ func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(
 			ends <- connEnd{a, err}
 		})
 	}
-	whole, early, err = joinEnds(ctx, len(in.link.Conns()), ends, func(early error) {
+	whole, early, err = joinEnds(ctx, len(in.link.Conns()), ends, in.Bytes, func(early error) {
 		if cut != nil {
 			cut(early)
 		}
@@ -315,16 +315,21 @@ func parseEnd(c *tcp.Conn, h tcp.Header, b *tcp.Block) (tcp.Account, error) {
 	return tcp.Account{}, fmt.Errorf("%w: unexpected frame of kind %d from the sender", tcp.ErrTampered, h.Kind)
 }
 
-// joinEnds waits for the ends of n connections, whose accounts must agree.
-func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early error)) (whole tcp.Account, early, err error) {
+// joinEnds waits for the ends of n connections, whose accounts must agree. received counts bytes.
+func joinEnds(ctx context.Context, n int, ends <-chan connEnd, received func() int64, cut func(early error)) (whole tcp.Account, early, err error) {
 	var late <-chan time.Time
+	var before int64 // received when late started
 	var bytes, frames uint64
 	for have := 0; have < n; {
 		var e connEnd
 		select {
 		case e = <-ends:
 		case <-late:
-			cut(early)
+			if now := received(); now != before {
+				before, late = now, time.After(explainTimeout)
+			} else {
+				cut(early)
+			}
 			continue
 		case <-ctx.Done():
 			return whole, early, context.Cause(ctx)
@@ -335,7 +340,7 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 		case !peer && !errors.Is(e.err, tcp.ErrConnectionLost):
 			return whole, early, e.err
 		case early == nil:
-			early, late = e.err, time.After(explainTimeout)
+			early, before, late = e.err, received(), time.After(explainTimeout)
 		case peer:
 			early = e.err
 		}

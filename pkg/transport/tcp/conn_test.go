@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/testenv"
+	"zxfer/pkg/transport"
 )
 
 // pair returns both ends of one connection.
@@ -163,6 +164,41 @@ func TestAbortReachesBusyPeer(t *testing.T) {
 			require.Equal(t, "disk full", string(in.Payload()))
 			a.Interrupt()
 			require.ErrorIs(t, <-stop, ErrConnectionLost)
+		})
+	}
+}
+
+// TestAbortReachesSlowPeer expects that Abort waits longer than lingerTime for a peer that takes data
+// slowly. The peer gets all data and the reason.
+func TestAbortReachesSlowPeer(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			testenv.Widen(t, 200*time.Millisecond, func(linger time.Duration) error {
+				l, _ := listen(t, Offer{Mode: mode, Streams: 1, Socket: transport.Socket{Window: 64 << 10}})
+				a, b := connect(t, l, l.Ticket())
+				a.linger = linger
+				const frames = 50
+				go func() {
+					for range frames {
+						_ = a.Conns()[0].WriteFrame(Header{Kind: Data, Raw: 16 << 10}, block(make([]byte, 16<<10)))
+					}
+					a.Abort(errors.New("disk full"))
+				}()
+				in := NewBlock(16<<10, 0)
+				for range frames {
+					if h, err := b.Conns()[0].ReadFrame(in); err != nil || h.Kind != Data {
+						return fmt.Errorf("a frame of kind %d: %v", h.Kind, err)
+					}
+					time.Sleep(linger / 5)
+				}
+				if h, err := b.Conns()[0].ReadFrame(in); err != nil || h.Kind != Abort {
+					return fmt.Errorf("a frame of kind %d: %v", h.Kind, err)
+				}
+				require.Equal(t, "disk full", string(in.Payload()))
+				return b.Close()
+			})
 		})
 	}
 }

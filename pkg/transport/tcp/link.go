@@ -21,6 +21,7 @@ type Link struct {
 	receiving       bool
 	windowFixed     bool // chosen by the user
 	congestionFixed bool // chosen by the user or by WatchLosses
+	linger          time.Duration
 	losses          lossWatch
 
 	mu   sync.Mutex
@@ -28,7 +29,7 @@ type Link struct {
 }
 
 func newLink(mode Mode, s transport.Socket, conns []*Conn) *Link {
-	return &Link{mode: mode, conns: conns, windowFixed: s.Window != 0, congestionFixed: s.Congestion != ""}
+	return &Link{mode: mode, conns: conns, windowFixed: s.Window != 0, congestionFixed: s.Congestion != "", linger: lingerTime}
 }
 
 // Mode returns the mode of the connections.
@@ -110,31 +111,81 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// lingerTime bounds how long Finish waits for the peer to close its end.
-const lingerTime = 5 * time.Second
+// lingerTime bounds how long Finish waits for a peer that takes no data. Abort and Finish take at most
+// maxLinger.
+const (
+	lingerTime = 5 * time.Second
+	maxLinger  = 15 * time.Second
+)
 
 // Abort sends the reason to the peer on every usable connection and closes the link. Nothing
 // else may use the link at that time (see Interrupt). It takes up to lingerTime if the peer
-// does not answer.
+// does not answer, and longer if the peer still takes data.
 func (l *Link) Abort(why error) {
 	text := []byte(why.Error())
+	end := time.Now().Add(maxLinger)
 	l.each(func(c *Conn) {
-		_ = c.tcp.SetWriteDeadline(time.Now().Add(lingerTime / 2))
+		defer c.whileTaken(l.linger/2, end, c.tcp.SetWriteDeadline)()
 		_ = c.WriteControl(Abort, 0, text) // on failure the peer sees a cut
 	})
-	l.Finish()
+	l.finish(end)
 }
 
 // Finish closes the link after this end's last frame. Closing a connection with unread bytes
 // resets it and loses frames that the peer has not read. So Finish reads to the end first.
-func (l *Link) Finish() {
+func (l *Link) Finish() { l.finish(time.Now().Add(maxLinger)) }
+
+func (l *Link) finish(end time.Time) {
 	l.each(func(c *Conn) {
-		_ = c.tcp.SetDeadline(time.Now().Add(lingerTime))
+		defer c.whileTaken(l.linger, end, c.tcp.SetDeadline)()
 		if c.closeWrite() == nil {
 			_, _ = io.Copy(io.Discard, struct{ io.Reader }{c.tcp})
 		}
 	})
 	_ = l.Close()
+}
+
+// whileTaken sets a deadline d from now. While the peer takes data it postpones the deadline, at most to
+// end, until the caller calls stop.
+func (c *Conn) whileTaken(d time.Duration, end time.Time, set func(time.Time) error) (stop func()) {
+	next := func() {
+		t := time.Now().Add(d)
+		if t.After(end) {
+			t = end
+		}
+		_ = set(t)
+	}
+	next()
+	taken := c.acked()
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(d / 4)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if now := c.acked(); now != taken {
+					taken = now
+					next()
+				}
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+// acked returns how many bytes the peer's kernel has confirmed.
+func (c *Conn) acked() uint64 {
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var n Network
+	_ = control(raw, n.add)
+	return n.Acked
 }
 
 // each runs f for all connections concurrently.
