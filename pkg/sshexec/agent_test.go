@@ -216,7 +216,7 @@ func TestUnusableFileSystem(t *testing.T) {
 			if out, err := exec.Command("mount", "-t", "tmpfs", "-o", c.options, "tmpfs", o.home).CombinedOutput(); err != nil {
 				t.Skipf("needs a mount: %v: %s", err, out)
 			}
-			t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
+			unmountAtEnd(t, o.home)
 			_, err := Agent(t.Context(), o.Options)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 			require.ErrorContains(t, err, c.want)

@@ -125,7 +125,7 @@ func TestReadOnlyCacheIsUsed(t *testing.T) {
 	if out, err := exec.Command("mount", "-t", "tmpfs", "tmpfs", o.home).CombinedOutput(); err != nil {
 		t.Skipf("needs a mount: %v: %s", err, out)
 	}
-	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
+	unmountAtEnd(t, o.home)
 	requireCopiedOnce(t, o)
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole")))
 	require.NoError(t, exec.Command("mount", "-o", "remount,ro", o.home).Run())
@@ -304,7 +304,7 @@ func readOnlyHome(t *testing.T, o *other) {
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", o.home).CombinedOutput(); err != nil {
 		t.Skipf("needs a mount: %v: %s", err, out)
 	}
-	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
+	unmountAtEnd(t, o.home)
 }
 
 func TestUninstallRemovesCopies(t *testing.T) {

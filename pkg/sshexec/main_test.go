@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -211,6 +212,14 @@ func requireWorks(t *testing.T, r *agent.Remote) {
 	_, err := hosts.Call(t.Context(), r, hosts.OpDatasetOf, "relative path")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, hosts.ErrLost)
+}
+
+// unmountAtEnd unmounts dir at the end of the test, after the last agent in it has ended.
+func unmountAtEnd(t *testing.T, dir string) {
+	t.Helper()
+	t.Cleanup(func() {
+		require.Eventually(t, func() bool { return syscall.Unmount(dir, 0) == nil }, testenv.Timeout(), 5*time.Millisecond, "%s is busy", dir)
+	})
 }
 
 // requireEnded waits until a process has ended.

@@ -78,12 +78,22 @@ func NewPool(t testing.TB, o Options) *Pool {
 	p := &Pool{Name: "zxt" + strings.ToLower(rand.Text()[:10]), Dir: filepath.Join(base, "mnt"), t: t}
 	args := append([]string{"create", "-O", "mountpoint=" + p.Dir}, o.Create...)
 	Run(t, "zpool", append(args, p.Name, file)...)
-	t.Cleanup(func() {
-		if out, err := exec.Command("zpool", "destroy", "-f", p.Name).CombinedOutput(); err != nil {
-			t.Errorf("zpool destroy %s: %v: %s", p.Name, err, out)
-		}
-	})
+	t.Cleanup(p.destroy)
 	return p
+}
+
+// destroy destroys the pool. The kernel may use it for a moment after the last command has ended.
+func (p *Pool) destroy() {
+	var out []byte
+	var err error
+	for began := time.Now(); time.Since(began) < testenv.Timeout(); time.Sleep(50 * time.Millisecond) {
+		if out, err = exec.Command("zpool", "destroy", "-f", p.Name).CombinedOutput(); err == nil || !bytes.Contains(out, []byte("busy")) {
+			break
+		}
+	}
+	if err != nil {
+		p.t.Errorf("zpool destroy %s: %v: %s", p.Name, err, out)
+	}
 }
 
 // Run runs a command that must succeed, and returns its stdout without the last newline.
