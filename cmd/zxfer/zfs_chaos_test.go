@@ -142,6 +142,7 @@ func (c chaos) run(t *testing.T) {
 		installNC(t, choose(newRand(c.seed, "nc"), "nc.openbsd", "nc.openbsd", "nc.traditional", "ncat"))
 	}
 	r.setUp()
+	requireNoLeftovers(t) // zxfer does not wait for the end of its shared connection
 	r.logf("set up")
 	before := footprint(t)
 	finished := false
