@@ -114,7 +114,7 @@ func (l *lender) vmsplice(p []byte) (n int, err error) {
 		n += k
 	}
 	if err != nil {
-		return n, fmt.Errorf("%w: %w", tcp.ErrPipe, err)
+		return n, l.sink.Explain(fmt.Errorf("%w: %w", tcp.ErrPipe, err))
 	}
 	return n, nil
 }

@@ -26,6 +26,7 @@ func (s *unreadSink) Pipe() *os.File               { return s.File }
 func (s *unreadSink) Bypassable() int64            { return math.MaxInt64 }
 func (s *unreadSink) Bypassed(int64)               {}
 func (s *unreadSink) Check([]byte) error           { return s.refuse }
+func (s *unreadSink) Explain(err error) error      { return err }
 func (s *unreadSink) Commit(context.Context) error { return s.Close() }
 func (s *unreadSink) Abort(error) error            { return s.Close() }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,6 +67,8 @@ type pipeSink struct {
 	aborting  chan struct{}
 	committed bool
 	aborted   error
+	// resumable means that the consumer's error is only an incomplete stream, which Abort does not report.
+	resumable bool
 }
 
 // untilAborted pauses a pipeSink after its first read until it is aborted.
@@ -96,13 +99,17 @@ func newPipeSink(t testing.TB, most int64, pause func(*pipeSink)) *pipeSink {
 	return s
 }
 
-func (s *pipeSink) Name() string                { return "pipe sink" }
-func (s *pipeSink) Pipe() *os.File              { return s.w }
-func (s *pipeSink) Bypassable() int64           { return math.MaxInt64 }
-func (s *pipeSink) Bypassed(int64)              {}
-func (s *pipeSink) Check([]byte) error          { return nil }
-func (s *pipeSink) Withhold() int               { return tailSize }
-func (s *pipeSink) Write(p []byte) (int, error) { return s.w.Write(p) }
+func (s *pipeSink) Name() string       { return "pipe sink" }
+func (s *pipeSink) Pipe() *os.File     { return s.w }
+func (s *pipeSink) Bypassable() int64  { return math.MaxInt64 }
+func (s *pipeSink) Bypassed(int64)     {}
+func (s *pipeSink) Check([]byte) error { return nil }
+func (s *pipeSink) Withhold() int      { return tailSize }
+
+func (s *pipeSink) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	return n, s.Explain(err)
+}
 
 func (s *pipeSink) Commit(context.Context) error {
 	err := s.w.Close()
@@ -118,7 +125,19 @@ func (s *pipeSink) Abort(cause error) error {
 	close(s.aborting)
 	_ = s.w.Close()
 	<-s.done
+	if s.resumable {
+		return nil
+	}
 	return errConsumer
+}
+
+// Explain returns the consumer's error if it ended.
+func (s *pipeSink) Explain(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		<-s.done
+		return errConsumer
+	}
+	return err
 }
 
 func TestPipes(t *testing.T) {
@@ -208,6 +227,15 @@ func TestPipeFailures(t *testing.T) {
 			var peer *transfer.PeerError
 			require.ErrorAs(t, o.sendErr, &peer)
 			require.Contains(t, peer.Text, errConsumer.Error())
+			require.False(t, sink.committed)
+		})
+		t.Run(string(mode)+"/interrupted sink", func(t *testing.T) {
+			t.Parallel()
+			a, b := transfertest.Links(t, mode, 1, nil)
+			sink := newPipeSink(t, 1<<20, nil)
+			sink.resumable = true
+			o := move(t, a, b, newPipeSource(t, stream, 1<<20), sink, transfer.Options{})
+			require.ErrorIs(t, o.receiveErr, errConsumer)
 			require.False(t, sink.committed)
 		})
 		t.Run(string(mode)+"/stalled source", func(t *testing.T) {

@@ -60,9 +60,8 @@ type PipeSource interface {
 	Wait() error
 }
 
-// PipeSink is a Sink that can be spliced to its pipe. Writes and splices may alternate. If
-// writing to the pipe fails, Abort returns the reason. The consumer must not splice or tee the pipe,
-// because its pages are reused once they have left it.
+// PipeSink is a Sink that can be spliced to its pipe. Writes and splices may alternate. The
+// consumer must not splice or tee the pipe, because its pages are reused once they have left it.
 type PipeSink interface {
 	Sink
 	// Pipe returns the write end, which must be non-blocking (see os.NewFile).
@@ -73,6 +72,9 @@ type PipeSink interface {
 	Bypassed(n int64)
 	// Check inspects the next bytes like Write. The caller then puts them into the pipe.
 	Check(p []byte) error
+	// Explain returns the reason why bytes could not be put into the pipe, such as the error of the
+	// consumer, or err if it knows none. It may wait for the consumer to end.
+	Explain(err error) error
 }
 
 // TailHolder is a Sink whose stream cannot take effect without its last bytes. It receives them

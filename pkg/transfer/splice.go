@@ -143,7 +143,7 @@ func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.R
 		} else {
 			if err := c.SpliceTo(pipe, m, full); err != nil {
 				if errors.Is(err, tcp.ErrPipe) {
-					return &TargetError{err}
+					return &TargetError{sink.Explain(err)}
 				}
 				return err
 			}

@@ -63,9 +63,11 @@ func pipe(b *testing.B) (r, w *os.File) {
 	return r, w
 }
 
-func (s *gateSink) Name() string   { return "gate" }
-func (s *gateSink) Pipe() *os.File { return s.w }
-func (s *gateSink) Withhold() int  { return zfs.TailSize }
+func (s *gateSink) Name() string            { return "gate" }
+func (s *gateSink) Pipe() *os.File          { return s.w }
+func (s *gateSink) Withhold() int           { return zfs.TailSize }
+func (s *gateSink) Explain(err error) error { return err }
+
 func (s *gateSink) Bypassable() int64 {
 	if s.headOnly && s.judged {
 		return math.MaxInt64

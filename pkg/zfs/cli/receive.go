@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,12 +183,15 @@ func (s *ReceiveSink) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := s.w.Write(b)
+	return n, s.Explain(err)
+}
+
+// Explain returns the error of zfs receive if it stopped reading, otherwise err.
+func (s *ReceiveSink) Explain(err error) error {
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded) {
-		if failed := s.failure(failGrace); failed != nil {
-			return n, failed
-		}
+		return cmp.Or(s.failure(failGrace), err)
 	}
-	return n, err
+	return err
 }
 
 // failure waits for the error of a child that stopped reading.
