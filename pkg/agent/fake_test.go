@@ -57,8 +57,8 @@ func (h *host) Run(ctx context.Context, r *hosts.Request) error {
 		hoststest.With(hosts.OpOffer, h.Offer), hoststest.Watched(hosts.OpTransfer, h.Transfer))
 }
 
-func (h *host) Capture(ctx context.Context, brief bool) (hosts.Archive, error) {
-	return hosts.Archive("-- a --\n"), h.note(ctx, func() error { return nil }, hosts.OpCapture.Name(), brief)
+func (h *host) Capture(ctx context.Context, brief bool) (string, error) {
+	return "-- a --\n", h.note(ctx, func() error { return nil }, hosts.OpCapture.Name(), brief)
 }
 
 func (h *host) Measure(ctx context.Context, req probe.Request) (probe.Ceiling, error) {
@@ -119,6 +119,7 @@ type line struct {
 	io.Writer
 	cut     atomic.Bool
 	slow    atomic.Bool
+	read    atomic.Int64 // bytes of incoming data
 	mute    chan struct{}
 	closing func() error
 }
@@ -135,6 +136,7 @@ func (l *line) Read(b []byte) (int, error) {
 		<-l.mute
 		return 0, io.ErrClosedPipe
 	}
+	l.read.Add(int64(n))
 	return n, err
 }
 

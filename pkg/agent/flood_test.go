@@ -66,12 +66,14 @@ func TestRestrictedKeyFloodIsBounded(t *testing.T) {
 	out := bufio.NewReader(pipe)
 	_, err = readHello(out)
 	require.NoError(t, err)
+	messages, err := newDecompressor(out)
+	require.NoError(t, err)
 	id := uint64(0)
 	answered := make(chan *message, 1000)
 	go func() {
 		defer close(answered)
 		for {
-			m, err := readMessage(out, hosts.MaxAnswer, unlimitedCost)
+			m, err := readMessage(messages, hosts.MaxAnswer, unlimitedCost)
 			if err != nil {
 				return
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the protocol version. Agent and client must have the same.
-const Protocol = 3
+const Protocol = 4
 
 // helloWord starts the agent's first line:
 //
@@ -72,7 +72,9 @@ const (
 	pong     kind = "pong"     // agent: ID
 )
 
-// message is one message of the protocol, preceded by its length.
+// message is one message of the protocol, preceded by its length. The agent compresses its messages,
+// because answers repeat names and properties: less data needs fewer round trips, until the congestion
+// window of TCP has grown. The client does not compress its messages, which are small.
 type message struct {
 	Kind  kind            `json:"kind"`
 	ID    uint64          `json:"id,omitempty"`

@@ -166,9 +166,13 @@ func (r *Remote) write() {
 func (r *Remote) read(in io.Reader) {
 	watchdog := time.AfterFunc(silenceTimeout, func() { r.fail(fmt.Errorf("no message for %s", silenceTimeout)) })
 	defer watchdog.Stop()
-	in = activityReader{in, func() { watchdog.Reset(silenceTimeout) }}
+	messages, err := newDecompressor(activityReader{in, func() { watchdog.Reset(silenceTimeout) }})
+	if err != nil {
+		r.fail(err)
+		return
+	}
 	for {
-		m, err := readMessage(in, hosts.MaxAnswer, r.maxCost)
+		m, err := readMessage(messages, hosts.MaxAnswer, r.maxCost)
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = errors.New("the agent ended")

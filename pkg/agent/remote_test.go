@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,7 +63,7 @@ func TestTransferArgumentsArriveUnchanged(t *testing.T) {
 		for _, brief := range []bool{true, false} {
 			text, err := hosts.Call(t.Context(), g, hosts.OpCapture, brief)
 			require.NoError(t, err)
-			require.Equal(t, "-- a --\n", string(text))
+			require.Equal(t, "-- a --\n", text)
 			require.Equal(t, []any{hosts.OpCapture.Name(), brief}, g.host.asked)
 		}
 		req := probe.Request{ID: probe.Memory, Time: time.Second}
@@ -243,7 +242,7 @@ func TestHalfOpenConnectionEndsBothSides(t *testing.T) {
 func TestLargeAnswerMayExceedSilenceTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
-		long := strings.Repeat("a", 60<<10)
+		long := randomText(60 << 10)
 		g.host.zfs.Set("tank/a", "org.example:long", long)
 		g.line.slow.Store(true)
 		began := time.Now()

@@ -64,7 +64,6 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	c := newSession(ctx, s.Host, s.Guard)
 	s.session.Store(c)
-	c.queue <- []byte(hello(s.Version))
 	if s.Note != "" {
 		c.trySend(&message{Kind: logged, Text: s.Note})
 	}
@@ -73,7 +72,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	})
 	defer c.watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { c.end(nil) })()
-	go c.write(out)
+	go c.greet(out, s.Version)
 	go func() { c.end(c.read(bufio.NewReaderSize(in, 64<<10), timeout)) }()
 	<-c.ended
 	c.shutdown()
@@ -382,6 +381,20 @@ func (c *session) trySend(m *message) {
 	case c.queue <- raw:
 	default:
 	}
+}
+
+// greet writes the hello, and then the messages, which are compressed.
+func (c *session) greet(out io.Writer, version string) {
+	compressed, err := newCompressor(out)
+	if err != nil {
+		c.end(err)
+		return
+	}
+	if _, err := io.WriteString(out, hello(version)); err != nil {
+		c.end(nil) // the client has disconnected
+		return
+	}
+	c.write(compressed)
 }
 
 func (c *session) write(out io.Writer) {

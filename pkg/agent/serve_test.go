@@ -22,12 +22,13 @@ import (
 
 // raw is an agent whose client is the test.
 type raw struct {
-	t      *testing.T
-	host   *host
-	in     *io.PipeWriter
-	out    *bufio.Reader
-	server *Server
-	served chan error
+	t        *testing.T
+	host     *host
+	in       *io.PipeWriter
+	out      *bufio.Reader
+	messages io.Reader // valid after hello
+	server   *Server
+	served   chan error
 }
 
 func serveRaw(ctx context.Context, t *testing.T, s *host) *raw {
@@ -48,6 +49,8 @@ func serveGuarded(ctx context.Context, t *testing.T, s *host, guard *authz.Guard
 func (r *raw) hello() {
 	_, err := readHello(r.out)
 	require.NoError(r.t, err)
+	r.messages, err = newDecompressor(r.out)
+	require.NoError(r.t, err)
 }
 
 func (r *raw) send(m *message) {
@@ -58,7 +61,7 @@ func (r *raw) send(m *message) {
 }
 
 func (r *raw) receive() *message {
-	m, err := readMessage(r.out, hosts.MaxAnswer, unlimitedCost)
+	m, err := readMessage(r.messages, hosts.MaxAnswer, unlimitedCost)
 	require.NoError(r.t, err)
 	return m
 }
@@ -204,7 +207,7 @@ func TestSignalledAgentSendsNoAnswer(t *testing.T) {
 		// "Cancelled" would look like a cancellation by the client.
 		_ = r.in.Close()
 		got := make(chan error, 1)
-		go func() { _, err := readMessage(r.out, hosts.MaxAnswer, unlimitedCost); got <- err }()
+		go func() { _, err := readMessage(r.messages, hosts.MaxAnswer, unlimitedCost); got <- err }()
 		synctest.Wait()
 		require.Empty(t, got)
 	})
@@ -245,7 +248,7 @@ func TestErrorQuotesOutputOfNonAgent(t *testing.T) {
 		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered: its message: This account is currently not available.", fault.Failed},
 		"nothing":        {"", nil, "beta: no agent answered: EOF", fault.Failed},
 		"ssh failed":     {"motd\n", fault.Failf("h", "ssh: no route"), "beta: ssh: no route", fault.Failed},
-		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, the local one speaks 3", fault.Refused},
+		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, the local one speaks 4", fault.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -261,17 +264,21 @@ func TestErrorQuotesOutputOfNonAgent(t *testing.T) {
 
 func TestMalformedAnswerEndsConnection(t *testing.T) {
 	t.Parallel()
-	for name, says := range map[string]string{
-		"garbage":  "\x00\x00\x00\x03{-}",
-		"too long": "\xff\xff\xff\xff",
+	half := compressed(t, strings.Repeat("x", 100))
+	for name, c := range map[string]struct{ says, want string }{
+		"garbage":        {compressed(t, "\x00\x00\x00\x03{-}"), "malformed message: invalid character"},
+		"too long":       {compressed(t, "\xff\xff\xff\xff"), "message of 4294967295 bytes, more than"},
+		"not compressed": {"\x00\x00\x00\x02{}", "read its messages: invalid input: magic number mismatch"},
+		"half a block":   {half[:len(half)-1], "the agent ended"},
+		"large window":   {"\x28\xb5\x2f\xfd\x00\x68", "read its messages: window size exceeded"}, // 8 MiB
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := NewRemote(t.Context(), "beta", &deaf{strings.NewReader(hello("v") + says), nil}, func(string) {})
+			r, err := NewRemote(t.Context(), "beta", &deaf{strings.NewReader(hello("v") + c.says), nil}, func(string) {})
 			require.NoError(t, err)
 			_, err = hosts.Call(t.Context(), r, hosts.OpFacts, hosts.None{})
 			require.ErrorIs(t, err, hosts.ErrLost)
-			require.ErrorContains(t, err, "message")
+			require.ErrorContains(t, err, c.want)
 			require.NoError(t, r.Close())
 		})
 	}

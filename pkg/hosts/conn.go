@@ -101,7 +101,7 @@ func (h *Conn) System(ctx context.Context) *sysinfo.System {
 		return known
 	}
 	var of Host
-	var text Archive
+	var text string
 	err := h.Retry(ctx, func(st Host) (err error) { of = st; text, err = Call(ctx, st, OpCapture, true); return err })
 	s := parseSystem(text, err)
 	h.mu.Lock()
@@ -113,11 +113,11 @@ func (h *Conn) System(ctx context.Context) *sysinfo.System {
 }
 
 // parseSystem returns the facts in an answer of OpCapture, or nil.
-func parseSystem(text Archive, err error) *sysinfo.System {
+func parseSystem(text string, err error) *sysinfo.System {
 	if err != nil {
 		return nil
 	}
-	root, err := txtar.FS(txtar.Parse(text))
+	root, err := txtar.FS(txtar.Parse([]byte(text)))
 	if err != nil {
 		return nil
 	}

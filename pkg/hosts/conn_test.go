@@ -37,7 +37,7 @@ func (b *beta) Run(ctx context.Context, r *Request) (err error) {
 	case OpHostFacts.Name():
 		*r.Answer.(*Facts), err = b.HostFacts(ctx)
 	case OpCapture.Name():
-		*r.Answer.(*Archive), err = b.Capture(ctx, r.Args.(bool))
+		*r.Answer.(*string), err = b.Capture(ctx, r.Args.(bool))
 	}
 	return err
 }
@@ -56,12 +56,12 @@ func (b *beta) HostFacts(ctx context.Context) (Facts, error) {
 	return Facts{}, b.cut
 }
 
-func (b *beta) Capture(_ context.Context, brief bool) (Archive, error) {
+func (b *beta) Capture(_ context.Context, brief bool) (string, error) {
 	b.captures++
 	if !brief {
-		return nil, errors.New("a job has no time for more")
+		return "", errors.New("a job has no time for more")
 	}
-	return Archive(b.text), b.cut
+	return b.text, b.cut
 }
 
 func (b *beta) RTT() time.Duration { return time.Millisecond }

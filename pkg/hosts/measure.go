@@ -12,10 +12,11 @@ import (
 // scratchLimit limits the bytes that a measurement writes.
 const scratchLimit = 1 << 30
 
-func (l *Local) Capture(ctx context.Context, brief bool) (Archive, error) {
+func (l *Local) Capture(ctx context.Context, brief bool) (string, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	return probe.Capture(ctx, brief)
+	text, err := probe.Capture(ctx, brief)
+	return string(text), err
 }
 
 func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {

@@ -287,14 +287,17 @@ var OpDigestVolume = Op[VolumeDigestQuery, device.Digest]{
 
 const toMeasure = "measure the host or read its system settings"
 
+// maxCapture limits the answer of OpCapture in bytes.
+const maxCapture = 32 << 20
+
 // OpCapture returns the system files that facts are read from, as a text archive (see package
 // sysinfo). It contains no key, password or address. A brief one runs no programs and takes
 // milliseconds.
-var OpCapture = Op[bool, Archive]{
+var OpCapture = Op[bool, string]{
 	name:    "capture",
 	full:    withoutProgress((*Local).Capture),
 	ability: toMeasure,
-	answer:  func(bool, int) int { return maxArchive },
+	answer:  func(bool, int) int { return maxCapture },
 }
 
 // OpMeasure makes one measurement and deletes its data. Only probe.TargetWrite creates a scratch

@@ -205,7 +205,7 @@ func (h *resumableHost) Run(ctx context.Context, r *hosts.Request) error {
 
 func noFacts(context.Context, hosts.None) (f hosts.Facts, err error) { return f, nil }
 
-func noCapture(context.Context, bool) (hosts.Archive, error) { return nil, errors.New("no") }
+func noCapture(context.Context, bool) (string, error) { return "", errors.New("no") }
 
 func (h *resumableHost) DeviceState(_ context.Context, t device.Task) (device.State, error) {
 	if t.Options.BlockHash().Name() == device.BLAKE3 {

@@ -133,7 +133,7 @@ func (d *doctor) capture(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {
 		g.Go(func() error {
-			var text hosts.Archive
+			var text string
 			err := e.Do(gctx, func(st hosts.Host) (err error) {
 				// The checks report a host without ZFS.
 				e.facts, err = hosts.Call(gctx, st, hosts.OpHostFacts, hosts.None{})
@@ -145,10 +145,10 @@ func (d *doctor) capture(ctx context.Context) error {
 				}
 				return err
 			})
-			if err != nil || text == nil { // a host without zxfer captures nothing
+			if err != nil || text == "" { // a host without zxfer captures nothing
 				return err
 			}
-			d.report.Archives[i] = Capture{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
+			d.report.Archives[i] = Capture{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: []byte(text)}
 			h, err := hostOf(d.report.Archives[i])
 			if e.system = h.System; err == nil {
 				d.req.markKnownPools(h.System.Pools, [2]string{d.req.Send.Source.Host, d.req.Send.Target.Host}[i])

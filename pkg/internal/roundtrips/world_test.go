@@ -87,7 +87,7 @@ func (e *end) Run(ctx context.Context, r *hosts.Request) error {
 	}
 	known := func(context.Context, hosts.None) (hosts.Facts, error) { return e.facts, nil }
 	return hoststest.Run(ctx, e.Local, r, hoststest.With(hosts.OpFacts, known), hoststest.With(hosts.OpHostFacts, known),
-		hoststest.With(hosts.OpCapture, func(context.Context, bool) (hosts.Archive, error) { return []byte("-- proc/version --\nLinux\n"), nil }))
+		hoststest.With(hosts.OpCapture, func(context.Context, bool) (string, error) { return "-- proc/version --\nLinux\n", nil }))
 }
 
 // Open opens the local host, or logs in to beta.
