@@ -159,7 +159,7 @@ func flowOptions() []Option {
 	return []Option{
 		{
 			ID: "buffer", Key: "buffer", Places: Send | Dev | JobFile,
-			Usage: "buffer at most `SIZE` of each stream per host (default 256MiB, devices 16MiB)",
+			Usage: "buffer at most `SIZE` per stream and host (default 256MiB, devices 16MiB)",
 			value: func(w *Settings) option.Value { return option.Size(&w.Buffer, size.Max) },
 		}, {
 			ID: "bwlimit", Key: "bandwidth", Places: everywhere, IneffectiveIf: NothingMoved,
