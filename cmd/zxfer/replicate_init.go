@@ -150,7 +150,7 @@ func (a *answers) text() string {
 // jobFile is the template of init: %q job, source, %t recursive, %q schedule, %s "#" for lines
 // that need a target, %q snapshot template.
 const jobFile = `# Jobs of zxfer replicate. After a change, run: zxfer replicate check
-# Lines that begin with "#" are optional keys with example or default values.
+# Lines that start with "#" are optional keys with example or default values.
 
 # Metrics file for the textfile collector of node_exporter (default: none).
 #[metrics]
@@ -213,7 +213,7 @@ daily = 14
 # Runs after a failed, refused or interrupted run, and after a drill that did not
 # find all copies good. Its standard input is the record, as JSON.
 #[job.alert]
-#command = ["/usr/local/bin/tell-me"]
+#command = ["/usr/local/bin/notify"]
 `
 
 // jobTarget follows jobFile if there is a target: %q target.

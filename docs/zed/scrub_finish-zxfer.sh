@@ -2,9 +2,9 @@
 #
 # After a scrub that found errors in a pool, start zxfer-heal@POOL.service. zed runs this script
 # as root (docs/howto/heal.md). zed kills a script after ten seconds, and waits for it before it
-# handles the next event: therefore the service does the work.
+# handles the next event, so a service does the work.
 #
-# Exit codes: 0 started, 1 not started, 3 no errors, 9 called by something else than zed.
+# Exit codes: 0 started, 1 not started, 3 no errors, 9 not called by zed.
 
 [ "${ZEVENT_SUBCLASS-}" = scrub_finish ] && [ -n "${ZEVENT_POOL-}" ] || exit 9
 

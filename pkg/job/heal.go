@@ -86,8 +86,8 @@ type HealedDataset struct {
 type HealedObject struct {
 	zfs.DamagedObject
 	Outcome string `json:"outcome"` // healed, not healed, planned, unknown
-	// Read is the result of reading the file after healing: "reads again", or "does not read: "
-	// or "was not read: " with the cause.
+	// Read is the result of reading the file after healing: "is readable again", or
+	// "is unreadable: " or "was not read: " with the cause.
 	Read   string `json:"read,omitempty"`
 	Why    string `json:"why,omitempty"`
 	Remedy string `json:"remedy,omitempty"`

@@ -106,7 +106,7 @@ func filesPlanText(r *job.FilesReport) string {
 		}
 	}
 	p := &r.Plan
-	names("comes:", p.Names, p.New+p.Replaced)
+	names("to restore:", p.Names, p.New+p.Replaced)
 	names("exists and differs:", p.Differ, p.Replaced)
 	names("file in place of a directory, or directory in place of a file:", p.Blocked, uint64(len(p.Blocked)))
 	b.WriteString(leftOutText(p) + problemsText(p.Failures))

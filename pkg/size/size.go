@@ -22,7 +22,7 @@ const forms = "bytes, or a number with a unit: 64K or 64KiB (1024), 64KB (1000);
 // matter.
 func Parse(s string) (Size, error) {
 	digits := strings.TrimRight(s, "kKmMgGtTiIbB ")
-	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
+	unit := strings.TrimSpace(s[len(digits):])
 	if !plainNumber(digits) {
 		return 0, fmt.Errorf("not a size; write %s", forms)
 	}
@@ -30,7 +30,7 @@ func Parse(s string) (Size, error) {
 	if err != nil {
 		return 0, fmt.Errorf("not a size; write %s", forms)
 	}
-	factor, ok := unitFactor(unit)
+	factor, ok := unitFactor(strings.ToUpper(unit))
 	if !ok {
 		return 0, fmt.Errorf("%q is not a unit; write %s", unit, forms)
 	}

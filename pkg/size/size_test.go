@@ -22,6 +22,8 @@ func TestParse(t *testing.T) {
 		_, err := Parse(s)
 		require.Error(t, err, "%q", s)
 	}
+	_, err := Parse("10Mbit")
+	require.ErrorContains(t, err, `"Mbit" is not a unit`)
 }
 
 // TestWritten expects a unit in text and a plain number in JSON, and expects that both parse to the

@@ -78,7 +78,7 @@ func (o *Options) binaryFor(system, machine string) (*build, error) {
 				continue
 			}
 			if err = cmp.Or(err, checkBinary(text, goarch, own)); err != nil {
-				return nil, fault.Refusef("replace the file by the one of the same release", "its machine is %s, and %s %w", machine, file, err)
+				return nil, fault.Refusef("replace the file with the one of the same release", "its machine is %s, and %s %w", machine, file, err)
 			}
 			sum := sha256.Sum256(text)
 			return &build{hex.EncodeToString(sum[:]), text}, nil

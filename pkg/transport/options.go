@@ -159,11 +159,11 @@ func flowOptions() []Option {
 	return []Option{
 		{
 			ID: "buffer", Key: "buffer", Places: Send | Dev | JobFile,
-			Usage: "use at most `SIZE` of memory per host (default 256MiB, devices 16MiB)",
+			Usage: "buffer at most `SIZE` per stream and host (default 256MiB, devices 16MiB)",
 			value: func(w *Settings) option.Value { return option.Size(&w.Buffer, size.Max) },
 		}, {
 			ID: "bwlimit", Key: "bandwidth", Places: everywhere, IneffectiveIf: NothingMoved,
-			Usage: "limit the total rate to `RATE` bytes per second, such as 100MiB",
+			Usage: "limit each stream to `RATE` bytes per second, such as 100MiB",
 			value: func(w *Settings) option.Value { return option.Rate(&w.Bandwidth) },
 		}, {
 			ID: "compress", Key: "compress", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC,

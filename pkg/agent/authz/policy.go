@@ -124,7 +124,7 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 // checkConsistent refuses grants that have no effect together with the others.
 func (p *Policy) checkConsistent() error {
 	if p.AppendOnly && len(p.Removed) > 0 {
-		return fault.Usagef("omit one of them", "--allow remove=%s has no effect with --append-only, which forbids to destroy anything", p.Removed[0])
+		return fault.Usagef("omit one of them", "--allow remove=%s has no effect with --append-only, which forbids destroying anything", p.Removed[0])
 	}
 	for verb, all := range map[string][]string{"rotate": p.Rotated, "follow": p.Followed, "remove": p.Removed} {
 		for _, d := range all {

@@ -255,7 +255,7 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 			argv = append(argv, "-o", o)
 		}
 		d.shell(argv)
-		z.addEntry(d, where, "connect: ssh+stdinserver", "on the remote host, replace the key's authorized_keys line, which starts zrepl, by the output of zxfer replicate authorize")
+		z.addEntry(d, where, "connect: ssh+stdinserver", "on the remote host, replace the key's authorized_keys line, which starts zrepl, with the output of zxfer replicate authorize")
 	default:
 		return "", fault.Usagef("use ssh+stdinserver, tls, tcp or local", "%s: connect of type %q", where, c.Type)
 	}

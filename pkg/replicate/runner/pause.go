@@ -111,7 +111,7 @@ func (w *jobRun) heldBatch(t *side) *batch {
 	why := ""
 	switch {
 	case w.only != "" && t.name != w.only:
-		why = "only target " + w.only + " is sent to, for a switch"
+		why = "the switch sends only to target " + w.only
 	case w.pause != nil:
 		why = w.pause.Text(stampLocal)
 	case w.heldAtStart[t.name] != "":
