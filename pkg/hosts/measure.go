@@ -15,8 +15,7 @@ const scratchLimit = 1 << 30
 func (l *Local) Capture(ctx context.Context, brief bool) (string, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	text, err := probe.Capture(ctx, brief)
-	return string(text), err
+	return probe.Capture(ctx, brief)
 }
 
 func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {

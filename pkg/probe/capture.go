@@ -33,7 +33,7 @@ const (
 //
 // If brief is set, it takes a few milliseconds: it runs no programs, and reads the
 // kernel's symbols, about 100,000, only if sysinfo.NeedSymbols.
-func Capture(ctx context.Context, brief bool) ([]byte, error) {
+func Capture(ctx context.Context, brief bool) (string, error) {
 	files := map[string]string{sysinfo.Platform: runtime.GOOS + "/" + runtime.GOARCH + "\n", sysinfo.DevZFS: devZFS()}
 	root := os.DirFS("/")
 	files[sysinfo.PyZFS] = sysinfo.FindPyZFS(root) + "\n"
@@ -43,7 +43,7 @@ func Capture(ctx context.Context, brief bool) ([]byte, error) {
 		}
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		for _, name := range names {
 			if s := read(root, name); s != "" {
@@ -52,7 +52,7 @@ func Capture(ctx context.Context, brief bool) ([]byte, error) {
 		}
 	}
 	if brief {
-		return pack(files), nil
+		return string(pack(files)), nil
 	}
 	var which strings.Builder
 	for _, p := range sysinfo.Programs() {
@@ -64,7 +64,7 @@ func Capture(ctx context.Context, brief bool) ([]byte, error) {
 	for name, argv := range sysinfo.Commands() {
 		out, err := output(ctx, argv)
 		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
+			return "", context.Cause(ctx)
 		}
 		if name == sysinfo.PoolStatus {
 			out = poolLines(out)
@@ -73,7 +73,7 @@ func Capture(ctx context.Context, brief bool) ([]byte, error) {
 			files[sysinfo.Command(name)] = out
 		}
 	}
-	return pack(files), nil
+	return string(pack(files)), nil
 }
 
 // pack returns an archive, sorted by file name.

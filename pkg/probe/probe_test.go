@@ -272,7 +272,7 @@ func TestCapture(t *testing.T) {
 	for _, brief := range []bool{false, true} {
 		text, err := Capture(t.Context(), brief)
 		require.NoError(t, err)
-		a := txtar.Parse(text)
+		a := txtar.Parse([]byte(text))
 		require.Contains(t, string(a.Comment), "zxfer facts v1")
 		for _, f := range a.Files {
 			allowed := strings.HasPrefix(f.Name, "zxfer/")

@@ -114,9 +114,9 @@ func (c captured) ReadFiles(ctx context.Context, q files.Query, progress func(tr
 }
 
 // capture reads the facts of this machine once.
-var capture = sync.OnceValues(func() (hosts.Archive, error) { return probe.Capture(context.Background(), true) })
+var capture = sync.OnceValues(func() (string, error) { return probe.Capture(context.Background(), true) })
 
-func (captured) Capture(context.Context, bool) (hosts.Archive, error) { return capture() }
+func (captured) Capture(context.Context, bool) (string, error) { return capture() }
 
 func (r *replica) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
