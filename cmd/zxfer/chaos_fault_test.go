@@ -68,7 +68,8 @@ func (r *round) prepare(h chaosFault) (env []string, undo func()) {
 	return nil, func() {}
 }
 
-// otherVersion returns a remote shell that starts a different zxfer build.
+// otherVersion returns a remote shell that starts a different zxfer build, or reports a machine on which
+// zxfer cannot run.
 func (r *round) otherVersion(which string) string {
 	ssh := "ssh -F " + labDir + "/ssh_config"
 	other := os.Getenv("ZXFER_CHAOS_OTHER")
@@ -77,7 +78,7 @@ func (r *round) otherVersion(which string) string {
 	}
 	script := map[string]string{
 		"protocol": fmt.Sprintf("exec %s \"$1\" %s agent | sed -u 's/^zxfer-agent [0-9]* /zxfer-agent 99 /'", ssh, alphaBin),
-		"machine":  "printf '\\nzxfer-need Linux riscv64\\n'; exec cat >/dev/null",
+		"machine":  "case $2 in *zxfer-need*) printf '\\nzxfer-need Linux riscv64 - -\\n'; exec cat >/dev/null;; esac; exec " + ssh + ` "$@"`,
 		"other":    fmt.Sprintf("exec %s \"$1\" %s agent", ssh, other),
 	}[which]
 	file := filepath.Join(r.t.TempDir(), "rsh")

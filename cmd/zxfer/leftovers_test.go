@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,12 +107,16 @@ func requireNoLeftovers(t *testing.T) {
 	t.Fatalf("left behind after %s:\n%s", limit, left)
 }
 
-// removeLeftoverFiles deletes the temporary files that leftovers lists.
-func removeLeftoverFiles(t *testing.T) {
+// removeLeftovers deletes the temporary files that leftovers lists, and kills the processes.
+func removeLeftovers(t *testing.T) {
 	t.Helper()
 	for l := range strings.Lines(leftovers(t)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(l), "file "); ok {
 			assert.NoError(t, os.RemoveAll(name))
+		}
+		var pid int
+		if n, _ := fmt.Sscanf(l, "process %d:", &pid); n == 1 {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	}
 }

@@ -130,7 +130,7 @@ func (c chaos) run(t *testing.T) {
 		r.logf("end of the round")
 		t.Logf("%s\n%s", c, &r.log)
 		if t.Failed() {
-			removeLeftoverFiles(t) // they would fail the next rounds, too
+			removeLeftovers(t) // they would fail the next rounds, too
 		}
 	})
 	if c.uncached {

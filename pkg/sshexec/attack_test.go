@@ -2,10 +2,13 @@ package sshexec
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,6 +110,40 @@ func TestMasterEndsWithZxfer(t *testing.T) {
 	err = cmd.Run()
 	require.Error(t, err)
 	require.Equal(t, 7, cmd.ProcessState.ExitCode())
+}
+
+// TestMasterEndsDespiteKilledShells kills the shells that watch a shared connection. It expects that zxfer
+// asks ssh to exit.
+func TestMasterEndsDespiteKilledShells(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "ssh")
+	pids := shellquote.Join(filepath.Join(dir, "pids"))
+	testenv.WriteProgram(t, program, `#!/bin/sh
+for word; do
+	case $word in ControlPath=*) socket=${word#*=};; -G) exit;; exit) read -r ssh shell <`+pids+`; kill $ssh; exit;; esac
+done
+echo $$ $PPID >`+pids+`
+: >"$socket"
+exec sleep 100000
+`)
+	t.Setenv("TMPDIR", t.TempDir())
+	m, err := StartMaster(t.Context(), Options{Host: "beta", Command: shellquote.Join(program)})
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(dir, "pids"))
+	require.NoError(t, err)
+	var ssh, shell int
+	_, err = fmt.Sscan(string(text), &ssh, &shell)
+	require.NoError(t, err)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", shell, shell))
+	require.NoError(t, err)
+	for _, word := range append(strings.Fields(string(children)), strconv.Itoa(shell)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid != ssh {
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+	}
+	require.NoError(t, m.Close())
+	requireEnded(t, ssh)
+	require.NoDirExists(t, filepath.Dir(m.socket))
 }
 
 // TestHostThatReadsNothing expects that the end of the context aborts a pipe whose script was not sent.

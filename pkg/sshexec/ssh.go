@@ -280,8 +280,8 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 }
 
 // masterSocket returns a new path for the socket of a shared connection, or "" if zxfer shares none. The
-// caller creates its directory, which must be new and admit only this user: ssh's arguments show the path to all local users, and a stranger who
-// creates the socket first would get the data of all commands.
+// caller creates its directory, which must be new and admit only this user: ssh's arguments show the path to
+// all local users, and a stranger who creates the socket first would get the data of all commands.
 func (o *Options) masterSocket(ctx context.Context) (string, error) {
 	words, err := o.words()
 	if err != nil || !isSSH(words[0]) || len(os.TempDir()) > maxTempDir || strings.ContainsAny(os.TempDir(), specialInPath) ||
@@ -291,26 +291,35 @@ func (o *Options) masterSocket(ctx context.Context) (string, error) {
 	return filepath.Join(os.TempDir(), "zxfer-ssh-"+rand.Text()[:10], "s"), nil
 }
 
-// configTimeout limits `ssh -G`, which may run commands of the user's configuration and ask a DNS server.
-const configTimeout = 10 * time.Second
+const (
+	// configTimeout limits `ssh -G`, which may run commands of the user's configuration and ask a DNS server.
+	configTimeout = 10 * time.Second
+	// exitTimeout limits `ssh -O exit`. A stopped ssh does not answer.
+	exitTimeout = 2 * time.Second
+)
 
 // hasControlPath reports whether the user's configuration of ssh sets a ControlPath for the host.
 func (o *Options) hasControlPath(ctx context.Context) bool {
-	argv, err := o.argv("")
-	if err != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, configTimeout)
-	defer cancel()
-	argv = slices.Insert(argv, len(argv)-2, "-G")
 	// Without an answer, ssh itself reports what is wrong.
-	text, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(o.withoutLogin(ctx, configTimeout, "-G")) {
 		if path, ok := strings.CutPrefix(line, "controlpath "); ok && strings.TrimSpace(path) != "none" {
 			return true
 		}
 	}
 	return false
+}
+
+// withoutLogin runs ssh with flags that need no login, and returns its output.
+func (o *Options) withoutLogin(ctx context.Context, timeout time.Duration, flags ...string) string {
+	argv, err := o.argv("")
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	argv = slices.Insert(argv, len(argv)-2, flags...) // before "--" and the host
+	text, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+	return string(text)
 }
 
 // Close closes the connection, which ends the scripts that use it.
@@ -319,6 +328,9 @@ func (h *Master) Close() error {
 		return nil
 	}
 	h.end(quitTimeout)
+	if _, err := os.Stat(h.socket); err == nil { // the shell was killed, and perhaps ssh was not
+		h.Options.withoutLogin(context.Background(), exitTimeout, "-O", "exit")
+	}
 	_ = os.RemoveAll(filepath.Dir(h.socket)) // the socket exists if ssh was killed
 	return nil
 }

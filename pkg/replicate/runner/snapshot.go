@@ -30,7 +30,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey, early m
 		return v, missed, err
 	}
 	names, restoring := excludeRestoring(v, all, missed)
-	var first error
+	var first, destroyed error
 	next := w.newRelisting(v)
 	if len(names) > 0 {
 		next.more = w.predictQueries(ctx, v, names, early)
@@ -48,6 +48,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey, early m
 			return v, missed, err
 		}
 		v = now
+		destroyed = findMissing(v, names, missed)
 	}
 	if first != nil && w.run.Snapshots > 0 {
 		w.note("the snapshots were taken in several transactions, because one was not possible")
@@ -60,7 +61,23 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey, early m
 	if len(missed) == 0 {
 		return v, missed, nil
 	}
-	return v, missed, fmt.Errorf("cannot take a snapshot of %s: %w", english.Plural(len(missed), "dataset", ""), cmp.Or(first, restoring))
+	return v, missed, fmt.Errorf("cannot take a snapshot of %s: %w", english.Plural(len(missed), "dataset", ""), cmp.Or(first, destroyed, restoring))
+}
+
+// findMissing adds to missed the datasets of v without their new snapshot, and returns the first error. An
+// empty run would look successful.
+func findMissing(v *replicate.Survey, names []string, missed map[string]error) (first error) {
+	for _, full := range names {
+		dataset, name, _ := strings.Cut(full, "@")
+		d := v.Source.Find(dataset)
+		if d == nil || missed[dataset] != nil || slices.ContainsFunc(d.Versions, func(x zfs.Version) bool { return x.Kind == zfs.Snapshot && x.Name == name }) {
+			continue
+		}
+		missed[dataset] = fault.Failf("to find what destroyed it: "+zfs.CommandLine([]string{"zpool", "history", "-il", zfs.PoolOf(dataset)}),
+			"this run took %s, but it does not exist", full)
+		first = cmp.Or(first, missed[dataset])
+	}
+	return first
 }
 
 // excludeRestoring excludes datasets that a restore is receiving, because a snapshot would block the

@@ -89,6 +89,34 @@ func TestSnapshotsDuringDestroy(t *testing.T) {
 	require.Len(t, r.names("src/a"), 2)
 }
 
+// TestSnapshotDestroyedImmediately expects a failed run if a snapshot is missing in the next listing. Otherwise
+// a program that destroys new snapshots would prevent all copies without a message.
+func TestSnapshotDestroyedImmediately(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, snapshotJob())
+	r.Create("src/b", nil)
+	r.run(t)
+	r.now += 3600
+	taken := false
+	r.before = func(op string, _ []string) error {
+		switch op {
+		case zfs.OpSnapshot:
+			taken = true
+		case zfs.OpList:
+			if names := r.names("src/b"); taken && len(names) == 2 {
+				return r.Destroy(t.Context(), []string{"src/b@" + names[1]})
+			}
+		}
+		return nil
+	}
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	require.Contains(t, run.Error, "cannot take a snapshot of 1 dataset: this run took src/b@")
+	require.Contains(t, run.Hint, "zpool history -il src")
+	require.Empty(t, run.Notes)
+	require.Equal(t, 2, run.Targets[0].Sent)
+}
+
 // TestDatasetCreatedDuringSnapshots expects that a dataset that appears during the
 // snapshots is sent in the same run and recorded. Otherwise its old holds would be permanent.
 func TestDatasetCreatedDuringSnapshots(t *testing.T) {
