@@ -354,7 +354,13 @@ func (d *datasets) requireHoldsAndBookmarks(t *testing.T, below string, seen tab
 	t.Helper()
 	source, target := d.src+below, d.dst+below
 	require.ElementsMatch(t, holds, append(seen.holds(t, source), seen.holds(t, target)...), "holds of %s", target)
-	require.ElementsMatch(t, bookmarks, seen.versions(source, "#"), "bookmarks of %s", source)
+	found := seen.versions(source, "#")
+	if slices.ContainsFunc(d.c.faults, func(h chaosFault) bool { return h.kind == "signal" }) {
+		// A run that is interrupted after its last stream leaves old bookmarks for the next run.
+		require.Subset(t, found, bookmarks, "bookmarks of %s", source)
+	} else {
+		require.ElementsMatch(t, bookmarks, found, "bookmarks of %s", source)
+	}
 	require.Empty(t, seen.versions(target, "#"), "bookmarks of %s", target)
 }
 

@@ -45,6 +45,9 @@ func (w *jobRun) finish(ctx context.Context, d *replicate.Decision) error {
 		e.recordHolds(h)
 	}
 	if !prunes || ctx.Err() != nil && !e.destroyed() {
+		if len(d.Bookmarks) > 0 || slices.ContainsFunc(d.Prunings, func(p *replicate.Pruning) bool { return len(p.Remove) > 0 }) {
+			e.note("interrupted before retention, which the next run applies")
+		}
 		return nil
 	}
 	return e.prune(ctx)

@@ -57,7 +57,7 @@ func TestHoldsMoveDespiteInterruption(t *testing.T) {
 	run, err := r.runner(t).Run(ctx, r.job, true)
 	require.NoError(t, err, "everything arrived")
 	require.Empty(t, run.Targets[0].Error)
-	require.Empty(t, run.Notes)
+	require.Equal(t, []string{"interrupted before retention, which the next run applies"}, run.Notes)
 	require.NotContains(t, strings.Join(*done, "\n"), zfs.OpDestroy)
 	for _, d := range []string{"src", "dst/copy"} {
 		require.Empty(t, r.held(d+"@s2"), d)

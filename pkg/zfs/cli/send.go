@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -96,7 +97,8 @@ func (s *SendSource) Read(b []byte) (int, error) {
 	return 0, err
 }
 
-// Close ends a running child and closes the pipe.
+// Close kills a running child and closes the pipe. After another signal, or if its pipe ends, zfs send
+// reports "signal received" or "Broken pipe" like failures that caused the end.
 func (s *SendSource) Close() error {
 	s.stop()
 	s.first.Do(func() {
@@ -106,6 +108,7 @@ func (s *SendSource) Close() error {
 				s.killed = failed
 			}
 		default:
+			s.p.signal(syscall.SIGKILL)
 		}
 	})
 	s.kill(errReleased)

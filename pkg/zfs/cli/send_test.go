@@ -66,15 +66,18 @@ func TestKilledSendCausesReceiverError(t *testing.T) {
 		ended     bool // before the source is closed
 		err, want error
 	}{
-		"killed, receiver error":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
-		"killed, remote error":          {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
-		"killed, connection lost":       {"kill -KILL $$", true, cut, cut},
-		"receiver failed first":         {"while echo stream; do :; done", false, short, short},
+		"killed, receiver error":  {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, remote error":    {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, connection lost": {"kill -KILL $$", true, cut, cut},
+		"receiver failed first":   {"while echo stream; do :; done", false, short, short},
+		"receiver failed first, zfs send reports its end": {`while echo stream; do :; done
+echo "warning: cannot send 'tank/a@c': ${reason:-Broken pipe}" >&2
+exit 1`, false, short, short},
 		"failed without an explanation": {"exit 1", true, short, short},
 		"succeeded":                     {"exit 0", true, short, short},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testenv.WriteProgram(t, filepath.Join(dir, "zfs"), "#!/bin/sh\necho stream\n"+tt.script+"\n")
+			testenv.WriteProgram(t, filepath.Join(dir, "zfs"), "#!/bin/sh\ntrap '' PIPE\ntrap 'reason=\"signal received\"' TERM\necho stream\n"+tt.script+"\n")
 			c := cli.New(nil)
 			defer c.Close()
 			src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank/a", To: "c"})
@@ -88,6 +91,9 @@ func TestKilledSendCausesReceiverError(t *testing.T) {
 			require.NoError(t, src.Close())
 			_ = src.Close() // callers may do so
 			require.ErrorIs(t, src.Cause(tt.err), tt.want)
+			if tt.want == tt.err {
+				require.Equal(t, tt.err, src.Cause(tt.err))
+			}
 			require.Equal(t, errors.Is(tt.want, &zfs.Error{Kind: zfs.Killed}), errors.Is(src.Cause(tt.err), &zfs.Error{Kind: zfs.Killed}))
 		})
 	}
