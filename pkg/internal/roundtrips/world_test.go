@@ -33,6 +33,8 @@ type world struct {
 
 	estimate []uint64 // replaces the estimates of the local host, if not nil
 	holds    bool     // beta keeps connections without data open
+	// losesOffers is how many offers of a listener the remote shell does not survive.
+	losesOffers int
 
 	mu     sync.Mutex
 	login  time.Time // when the remote shell started the agent
@@ -84,6 +86,11 @@ func (e *end) Run(ctx context.Context, r *hosts.Request) error {
 	if task, ok := r.Args.(hosts.Task); ok && task.To == (hosts.Nothing{}) && e.w.holds {
 		<-ctx.Done()
 		return ctx.Err()
+	}
+	if r.Op.Name() == hosts.OpOffer.Name() && e.w.losesOffers > 0 {
+		e.w.losesOffers--
+		_ = e.w.shell.Conn.Close() // never fails
+		return hosts.ErrLost
 	}
 	known := func(context.Context, hosts.None) (hosts.Facts, error) { return e.facts, nil }
 	return hoststest.Run(ctx, e.Local, r, hoststest.With(hosts.OpFacts, known), hoststest.With(hosts.OpHostFacts, known),
