@@ -35,9 +35,11 @@ type mover struct {
 	checkPath func() error
 	pathError error
 	queue     *queue       // of small streams; nil = they do not wait for others
-	single    bool         // only one dataset is to be moved, so its last stream reports what arrived
 	streams   atomic.Int64 // number of started streams
 	changed   atomic.Bool  // the source or the target may have changed
+	// reportsArrival makes the target report what the last stream of a dataset brought. This saves a listing
+	// if there is only one dataset.
+	reportsArrival bool
 	// newRoots holds the copies that became encryption roots, rekeyed those whose key changed,
 	// both by name.
 	newRoots, rekeyed sync.Map
@@ -64,13 +66,6 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 		remote = t.target.Do
 	}
 	t.queue = newQueue(ctx, remote, t.req.Parallel, gate)
-	moving := 0
-	for _, d := range p.Datasets {
-		if len(d.Steps) > 0 {
-			moving++
-		}
-	}
-	t.single = moving == 1
 	t.releaseUnsuitable()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
@@ -263,7 +258,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 		if step.Bytes > 0 {
 			count.Total = step.Done + step.Bytes
 		}
-		from, to := m.streamEnds(&link, step, m.single && i == len(d.Steps)-1)
+		from, to := m.streamEnds(&link, step, m.reportsArrival && i == len(d.Steps)-1)
 		return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	}
 	res, err := run(step)
