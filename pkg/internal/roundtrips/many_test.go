@@ -190,3 +190,23 @@ func TestHundredDatasetsWithFailures(t *testing.T) {
 		require.Len(t, w.beta.Versions("vault/a/71"), 3)
 	})
 }
+
+// TestHundredDatasetsOverSlowShell expects that a slow remote shell is not taken for lost during an exchange of
+// several streams that takes longer than the limit of silence: the agent answers each stream.
+func TestHundredDatasetsOverSlowShell(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		datasets := w.many()
+		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Plan.Recursive = true })
+		for i, suffix := range []string{"@1", "@2"} {
+			w.change(datasets, 16<<10)
+			for _, name := range datasets {
+				require.NoError(t, w.local.Snapshot(t.Context(), []string{name + suffix}))
+			}
+			w.rate = i * 4 << 10
+			w.measure(send)
+		}
+		require.Equal(t, 2, w.logins, "one for each command")
+		require.Greater(t, report.Seconds, 500.0)
+	})
+}
