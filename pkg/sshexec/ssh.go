@@ -280,8 +280,8 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 }
 
 // masterSocket returns a new path for the socket of a shared connection, or "" if zxfer shares none. The
-// caller creates its directory, which must be new and admit only this user: ssh's arguments show the path to all local users, and a stranger who
-// creates the socket first would get the data of all commands.
+// caller creates its directory, which must be new and admit only this user: ssh's arguments show the path to
+// all local users, and one who creates the socket first would get the data of all commands.
 func (o *Options) masterSocket(ctx context.Context) (string, error) {
 	words, err := o.words()
 	if err != nil || !isSSH(words[0]) || len(os.TempDir()) > maxTempDir || strings.ContainsAny(os.TempDir(), specialInPath) ||
