@@ -119,9 +119,10 @@ func TestHundredDatasetsAfterLoss(t *testing.T) {
 			snapshot("@1")
 			w.measure(send)
 			snapshot("@2")
-			around, streams := busy.Around, 0
+			around := busy.Around
+			var operations atomic.Int64
 			busy.Around = func(ctx context.Context, did string, names []string, do func() error) error {
-				if streams++; did == op && streams == 50 {
+				if n := operations.Add(1); did == op && n == 50 {
 					_ = w.shell.Conn.Close() // never fails
 					time.Sleep(time.Second)
 				}
