@@ -37,12 +37,12 @@ func (r *Remote) Run(ctx context.Context, q *hosts.Request) error {
 // Limits of what RunInOrder sends before it waits for an answer: bytes of arguments, and calls. A restricted
 // agent limits both (see Server), and beyond that a round trip matters little.
 const (
-	maxTogether      = 1 << 20
+	maxBytesTogether = 1 << 20
 	maxCallsTogether = 16
 )
 
 // RunInOrder runs requests on the host, each only after the previous one succeeded, and checks their
-// answers. It returns the error of each. It sends requests together up to maxTogether and maxCallsTogether.
+// answers. It returns the error of each. It sends requests together up to maxBytesTogether and maxCallsTogether.
 func (r *Remote) RunInOrder(ctx context.Context, requests []*hosts.Request) []error {
 	errs := slices.Repeat([]error{hosts.ErrNotStarted}, len(requests))
 	for done := 0; done < len(requests); {
@@ -89,7 +89,7 @@ func (r *Remote) startInOrder(ctx context.Context, requests []*hosts.Request) (c
 	after := uint64(0)
 	for _, q := range requests {
 		body, err := json.Marshal(q.Args)
-		if len(calls) > 0 && (err != nil || len(batch)+len(body) > maxTogether || len(calls) == maxCallsTogether) {
+		if len(calls) > 0 && (err != nil || len(batch)+len(body) > maxBytesTogether || len(calls) == maxCallsTogether) {
 			break // an invalid request must not fail the ones before it
 		}
 		if err != nil {

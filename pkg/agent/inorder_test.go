@@ -58,7 +58,7 @@ func TestLargeRequestsInOrderWait(t *testing.T) {
 	r := lyingAgent(t, func(m *message) [][]byte { afters = append(afters, m.After); return answer(m, `{}`) })
 	all := inOrder("1", "2", "3")
 	names := []string{}
-	for n := range maxTogether / 10 {
+	for n := range maxBytesTogether / 10 {
 		names = append(names, fmt.Sprint("tank/a@", n))
 	}
 	all[1] = hosts.OpSnapshot.Request(names, nil)
