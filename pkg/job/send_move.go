@@ -122,9 +122,13 @@ func (m *mover) newGate() func(context.Context) (func(), error) {
 		return m.req.Gate
 	}
 	slots := make(chan struct{}, max(1, m.req.Parallel))
-	return func(context.Context) (func(), error) {
-		slots <- struct{}{}
-		return func() { <-slots }, nil
+	return func(ctx context.Context) (func(), error) {
+		select {
+		case slots <- struct{}{}:
+			return func() { <-slots }, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
