@@ -314,7 +314,7 @@ func (m *datasetMove) inline(step *plan.Step, tries int) (connect.Link, bool) {
 	if !ok || tries > 0 { // a slow connection may be lost if a message takes long
 		return l, false
 	}
-	if m.queue != nil {
+	if m.queue != nil && !step.Receive.Rollback { // nothing may come between checkNewSnapshots and a rollback
 		l = m.queue.through(l, &m.turn)
 	}
 	return l, true

@@ -3,6 +3,7 @@ package roundtrips
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
 // many creates the datasets tank/a/0 to tank/a/98 on both hosts, and returns all hundred names.
@@ -209,5 +211,46 @@ func TestHundredDatasetsOverSlowShell(t *testing.T) {
 		}
 		require.Equal(t, 2, w.logins, "one for each command")
 		require.Greater(t, report.Seconds, 500.0)
+	})
+}
+
+// TestRollbacksDoNotWaitForOthers expects that no other stream runs between the last check of what a rollback
+// destroys and the rollback.
+func TestRollbacksDoNotWaitForOthers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		datasets := w.many()[:5]
+		send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"},
+			func(s *job.Send) { s.Plan.Recursive, s.Plan.Rollback = true, true })
+		snapshot := func(h *zfsmem.Host, below, suffix string) {
+			for _, name := range datasets {
+				require.NoError(t, h.Snapshot(t.Context(), []string{below + name[len("tank"):] + suffix}))
+			}
+		}
+		snapshot(w.local, "tank", "@1")
+		w.measure(send)
+		snapshot(w.beta, "tank", "@other") // for other GUIDs than those of the local host
+		snapshot(w.beta, "vault", "@theirs")
+		w.change(datasets, 1<<10)
+		snapshot(w.local, "tank", "@2")
+		around, checked := w.beta.Around, ""
+		var received, checkedBefore []string
+		w.beta.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			switch op {
+			case zfs.OpList:
+				checked = names[0]
+			case zfs.OpReceive:
+				if !strings.Contains(names[0], "@") {
+					received, checkedBefore = append(received, names[0]), append(checkedBefore, checked)
+				}
+			}
+			return around(ctx, op, names, do)
+		}
+		w.measure(send)
+		require.Len(t, received, len(datasets))
+		require.Equal(t, received, checkedBefore)
+		for _, name := range datasets {
+			require.Len(t, w.beta.Versions("vault"+name[len("tank"):]), 2, name)
+		}
 	})
 }
