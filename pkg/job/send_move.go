@@ -138,13 +138,14 @@ type datasetMove struct {
 	planned *plan.Dataset // at first; later plans must not destroy more
 	left    *plan.Dataset // what remains to be done
 	turn    turn
+	lost    bool // the connection was lost: if it is slow, a small stream may have taken too long
 }
 
 // begin takes a turn for the dataset. It returns an error after ctx ended.
 func (m *datasetMove) begin(ctx context.Context) (end func(), err error) {
 	leave := func() {}
 	if len(m.left.Steps) > 0 && m.queue != nil {
-		if _, inline := m.inline(&m.left.Steps[0], 0); inline {
+		if _, inline := m.inline(&m.left.Steps[0]); inline {
 			if leave, err = m.queue.enter(ctx); err != nil {
 				return nil, err
 			}
@@ -254,7 +255,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 	step, id := &d.Steps[i], int(m.streams.Add(1))
 	m.rep.Started(id, d, i)
 	run := func(step *plan.Step) (res connect.Result, err error) {
-		link, err := m.linkFor(ctx, step, tries)
+		link, err := m.linkFor(ctx, step)
 		if err != nil {
 			return res, err
 		}
@@ -271,6 +272,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 		large.Bytes = 0 // the estimate was too low
 		res, err = run(&large)
 	}
+	m.lost = m.lost || errors.Is(err, hosts.ErrLost)
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
 		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
@@ -290,8 +292,8 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 
 // linkFor returns the link for a stream. If the first stream that needs a path was expected to be small,
 // it searches one during the move, as prepare does before it.
-func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step, tries int) (connect.Link, error) {
-	if l, ok := m.inline(step, tries); ok {
+func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step) (connect.Link, error) {
+	if l, ok := m.inline(step); ok {
 		return l, nil
 	}
 	m.opening.Lock()
@@ -309,9 +311,9 @@ func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step, tries int) (
 }
 
 // inline returns the link for a small stream, or false if the stream needs a path.
-func (m *datasetMove) inline(step *plan.Step, tries int) (connect.Link, bool) {
+func (m *datasetMove) inline(step *plan.Step) (connect.Link, bool) {
 	l, ok := m.chosen.Inline(inlineBytes(step))
-	if !ok || tries > 0 { // a slow connection may be lost if a message takes long
+	if !ok || m.lost {
 		return l, false
 	}
 	if m.queue != nil && !step.Receive.Rollback { // nothing may come between checkNewSnapshots and a rollback

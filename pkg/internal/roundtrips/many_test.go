@@ -254,3 +254,37 @@ func TestRollbacksDoNotWaitForOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestRetryOfSmallStreamNeedsNoPath expects the retry of a small stream to need no data connection, unless the
+// connection to the host was lost. No data connection is possible.
+func TestRetryOfSmallStreamNeedsNoPath(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			t := w.t
+			w.net.Refuses = true
+			w.snapshot("1", 1<<10)
+			around, receives := w.beta.Around, 0
+			w.beta.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+				if op == zfs.OpReceive {
+					if receives++; receives == 1 && lost {
+						_ = w.shell.Conn.Close() // never fails
+					}
+					if receives == 1 {
+						return &zfs.Error{Kind: zfs.Busy, Op: op, Subject: names[0]}
+					}
+				}
+				return around(ctx, op, names, do)
+			}
+			send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Retries = 1 })
+			if !lost {
+				w.measure(send)
+				require.Len(t, w.beta.Versions("vault/a"), 1)
+				return
+			}
+			at := hosts.New(w)
+			require.ErrorContains(t, send(at), "no data passes between the two hosts")
+			require.NoError(t, at.Close())
+			time.Sleep(time.Minute)
+		})
+	}
+}
