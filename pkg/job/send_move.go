@@ -317,7 +317,8 @@ func (m *datasetMove) inline(step *plan.Step) (connect.Link, bool) {
 		return l, false
 	}
 	if m.queue != nil && !step.Receive.Rollback { // nothing may come between checkNewSnapshots and a rollback
-		l = m.queue.through(l, &m.turn)
+		last := step == &m.left.Steps[len(m.left.Steps)-1] && m.source.Local() // otherwise the target still stores it
+		l = m.queue.through(l, &m.turn, last)
 	}
 	return l, true
 }

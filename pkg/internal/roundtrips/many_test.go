@@ -288,3 +288,41 @@ func TestRetryOfSmallStreamNeedsNoPath(t *testing.T) {
 		})
 	}
 }
+
+// TestStoredDatasetNeedsNoTurn counts the turns of small streams. A dataset whose last stream the remote host has
+// stored must not wait for another turn, which a large dataset may have for hours.
+func TestStoredDatasetNeedsNoTurn(t *testing.T) {
+	for _, from := range []string{"", "beta"} {
+		inWorld(t, func(w *world) {
+			t := w.t
+			datasets := w.many()
+			source, target := endpoint.Endpoint{Host: from, Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}
+			want := len(datasets)
+			if from != "" {
+				target.Host, want = "", 2*len(datasets) // also to store it
+			}
+			w.change(datasets, 1<<10)
+			turn, turns := make(chan struct{}, 1), 0
+			send, _ := w.send(source, target, func(s *job.Send) {
+				s.Plan.Recursive = true
+				s.Gate = func(context.Context) (func(), error) {
+					turn <- struct{}{}
+					turns++
+					return func() { <-turn }, nil
+				}
+			})
+			for _, h := range w.hosts() {
+				for _, name := range datasets {
+					require.NoError(t, h.Snapshot(t.Context(), []string{name + "@1"}))
+				}
+			}
+			w.measure(send)
+			for _, e := range w.events {
+				if strings.Contains(e.text, "`transfer`") { // an exchange
+					turns--
+				}
+			}
+			require.Equal(t, want, turns)
+		})
+	}
+}
