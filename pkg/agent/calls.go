@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,23 +37,24 @@ func (r *Remote) Run(ctx context.Context, q *hosts.Request) error {
 // Limits of what RunInOrder sends before it waits for an answer: bytes of arguments, and calls. A restricted
 // agent limits both (see Server), and beyond that a round trip matters little.
 const (
-	maxTogether      = 1 << 20
+	maxBytesTogether = 1 << 20
 	maxCallsTogether = 16
 )
 
 // RunInOrder runs requests on the host, each only after the previous one succeeded, and checks their
-// answers. It returns the error of each. It sends requests together up to maxTogether and maxCallsTogether.
+// answers. It returns the error of each. It sends requests together up to maxBytesTogether and maxCallsTogether.
 func (r *Remote) RunInOrder(ctx context.Context, requests []*hosts.Request) []error {
-	errs := make([]error, len(requests))
+	errs := slices.Repeat([]error{hosts.ErrNotStarted}, len(requests))
 	for done := 0; done < len(requests); {
 		calls, err := r.startInOrder(ctx, requests[done:])
 		if err != nil {
 			errs[done] = err
+			return errs
 		}
 		r.finishAll(ctx, calls, errs[done:])
-		for range max(1, len(calls)) {
+		for range calls {
 			if errs[done] != nil {
-				return notStarted(errs, done)
+				return errs // a later call may have succeeded: its answer came before the connection was lost
 			}
 			done++
 		}
@@ -62,25 +64,12 @@ func (r *Remote) RunInOrder(ctx context.Context, requests []*hosts.Request) []er
 
 // finishAll waits for the answers of calls, and sets the error of each.
 func (r *Remote) finishAll(ctx context.Context, calls []*pending, errs []error) {
-	if len(calls) == 0 {
-		return
-	}
 	var others sync.WaitGroup
 	for i, p := range calls[1:] {
 		others.Go(func() { errs[i+1] = r.finish(ctx, p) })
 	}
 	errs[0] = r.finish(ctx, calls[0])
 	others.Wait()
-}
-
-// notStarted sets the error of the requests after the failed one that were not sent.
-func notStarted(errs []error, failed int) []error {
-	for i := failed + 1; i < len(errs); i++ {
-		if errs[i] == nil {
-			errs[i] = hosts.ErrNotStarted
-		}
-	}
-	return errs
 }
 
 // startInOrder sends the first request and the next ones up to the limits. On error it sent none.
@@ -100,11 +89,11 @@ func (r *Remote) startInOrder(ctx context.Context, requests []*hosts.Request) (c
 	after := uint64(0)
 	for _, q := range requests {
 		body, err := json.Marshal(q.Args)
+		if len(calls) > 0 && (err != nil || len(batch)+len(body) > maxBytesTogether || len(calls) == maxCallsTogether) {
+			break // an invalid request must not fail the ones before it
+		}
 		if err != nil {
 			return calls, err
-		}
-		if len(calls) > 0 && (len(batch)+len(body) > maxTogether || len(calls) == maxCallsTogether) {
-			break
 		}
 		p := r.register(q, len(body))
 		calls = append(calls, p)

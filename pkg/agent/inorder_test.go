@@ -58,7 +58,7 @@ func TestLargeRequestsInOrderWait(t *testing.T) {
 	r := lyingAgent(t, func(m *message) [][]byte { afters = append(afters, m.After); return answer(m, `{}`) })
 	all := inOrder("1", "2", "3")
 	names := []string{}
-	for n := range maxTogether / 10 {
+	for n := range maxBytesTogether / 10 {
 		names = append(names, fmt.Sprint("tank/a@", n))
 	}
 	all[1] = hosts.OpSnapshot.Request(names, nil)
@@ -135,6 +135,40 @@ func TestInOrderOverLostConnection(t *testing.T) {
 		}
 		require.NoError(t, r.Close())
 	})
+}
+
+// TestLaterAnswerBeforeLostConnection expects a request to have succeeded if its answer came before the
+// connection was lost, although that of the previous one did not.
+func TestLaterAnswerBeforeLostConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := 0
+		r := lyingAgent(t, func(m *message) [][]byte {
+			if n++; n == 2 {
+				return answer(m, `{}`)
+			}
+			return nil
+		})
+		time.AfterFunc(time.Second, func() { r.fail(errors.New("reset")) })
+		errs := hosts.InOrder(t.Context(), func(_ context.Context, f func(hosts.Host) error) error { return f(r) }, inOrder("1", "2", "3")...)
+		require.ErrorIs(t, errs[0], hosts.ErrLost)
+		require.NoError(t, errs[1])
+		require.ErrorIs(t, errs[2], hosts.ErrLost)
+		require.NoError(t, r.Close())
+	})
+}
+
+// TestInvalidRequestInOrder expects an invalid request to fail alone, after the ones before it.
+func TestInvalidRequestInOrder(t *testing.T) {
+	t.Parallel()
+	r := lyingAgent(t, func(m *message) [][]byte { return answer(m, `{}`) })
+	all := inOrder("1", "2", "3", "4")
+	all[2] = hosts.OpTransfer.Request(hosts.Task{}, nil)
+	errs := r.RunInOrder(t.Context(), all)
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+	require.ErrorContains(t, errs[2], "a task requires two ends")
+	require.ErrorIs(t, errs[3], hosts.ErrNotStarted)
+	require.NoError(t, r.Close())
 }
 
 // TestInvalidPreviousCallEndsAgent expects that a call can only follow the call before it.

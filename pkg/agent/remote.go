@@ -113,7 +113,8 @@ const versionHint = "install the same zxfer on both hosts (for a restricted key,
 const maxVersion = 64
 
 // Close ends the connection and the agent. Pending calls fail with hosts.ErrLost. If there are any, or
-// cancelled ones that did not end, Close waits for the agent as Transport.Close does. Otherwise the agent has nothing to finish.
+// cancelled ones that did not end, Close waits for the agent as Transport.Close does. Otherwise the agent
+// has nothing to finish.
 func (r *Remote) Close() error {
 	end := r.t.Close
 	r.mu.Lock()

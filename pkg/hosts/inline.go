@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
 )
 
 // MaxInline is the maximum size of an inline stream in bytes.
@@ -70,10 +70,9 @@ func (l *Local) addArrived(ctx context.Context, to To, res *Result) {
 	if err != nil || found[r.Spec.Target] == nil || found[name] == nil {
 		return
 	}
-	dataset := found[r.Spec.Target]
-	a := Arrived{CanMount: dataset["canmount"].Value, ReadOnly: dataset["readonly"].Value}
-	if _, err := fmt.Sscan(found[name]["guid"].Value, &a.GUID); err == nil {
-		res.Arrived = &a
+	if guid, err := zfs.ParseGUID(found[name]["guid"].Value); err == nil {
+		dataset := found[r.Spec.Target]
+		res.Arrived = &Arrived{GUID: guid, CanMount: dataset["canmount"].Value, ReadOnly: dataset["readonly"].Value}
 	}
 }
 

@@ -3,6 +3,7 @@ package hosts
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // ErrNotStarted is the error of a request of InOrder that did not start, because an earlier request
@@ -20,7 +21,7 @@ type sequencer interface {
 // of each. An agent gets all requests together, so that they cost one round trip. If on is Conn.Retry,
 // the requests must be idempotent: after a lost connection, it repeats the requests without a success.
 func InOrder(ctx context.Context, on By, requests ...*Request) []error {
-	errs := make([]error, len(requests))
+	errs := noneStarted(len(requests))
 	done := 0 // that many have succeeded
 	err := on(ctx, func(h Host) error {
 		copy(errs[done:], runInOrder(ctx, h, requests[done:]))
@@ -33,7 +34,7 @@ func InOrder(ctx context.Context, on By, requests ...*Request) []error {
 		return errs[done]
 	})
 	if done < len(requests) {
-		return endInOrder(errs, done, err)
+		errs[done] = err
 	}
 	return errs
 }
@@ -42,22 +43,13 @@ func runInOrder(ctx context.Context, h Host, requests []*Request) []error {
 	if s, ok := h.(sequencer); ok && len(requests) > 1 {
 		return s.RunInOrder(ctx, requests)
 	}
-	errs := make([]error, len(requests))
+	errs := noneStarted(len(requests))
 	for i, r := range requests {
-		if err := h.Run(ctx, r); err != nil {
-			return endInOrder(errs, i, err)
+		if errs[i] = h.Run(ctx, r); errs[i] != nil {
+			break
 		}
 	}
 	return errs
 }
 
-// endInOrder records that request i failed with err. Later requests without an error did not start.
-func endInOrder(errs []error, i int, err error) []error {
-	errs[i] = err
-	for k := i + 1; k < len(errs); k++ {
-		if errs[k] == nil {
-			errs[k] = ErrNotStarted
-		}
-	}
-	return errs
-}
+func noneStarted(n int) []error { return slices.Repeat([]error{ErrNotStarted}, n) }

@@ -208,8 +208,8 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 }
 
 // OpenFrom opens a source end in this process.
-func (l *Local) OpenFrom(ctx context.Context, offset From) (transfer.Source, error) {
-	switch from := offset.(type) {
+func (l *Local) OpenFrom(ctx context.Context, end From) (transfer.Source, error) {
+	switch from := end.(type) {
 	case SendStream:
 		src, err := l.openSend(ctx, from)
 		if err != nil {
@@ -223,12 +223,12 @@ func (l *Local) OpenFrom(ctx context.Context, offset From) (transfer.Source, err
 	case Inline:
 		return inlineSource{bytes.NewReader(from.Data)}, nil
 	}
-	return nil, fmt.Errorf("%T is not an end that this process opens", offset)
+	return nil, fmt.Errorf("%T is not an end that this process opens", end)
 }
 
 // OpenTo opens a target end in this process.
-func (l *Local) OpenTo(ctx context.Context, offset To) (transfer.Sink, error) {
-	switch to := offset.(type) {
+func (l *Local) OpenTo(ctx context.Context, end To) (transfer.Sink, error) {
+	switch to := end.(type) {
 	case ReceiveStream:
 		return l.tools.OpenReceive(ctx, to.Spec)
 	case ReceiveFiles:
@@ -240,7 +240,7 @@ func (l *Local) OpenTo(ctx context.Context, offset To) (transfer.Sink, error) {
 	case Collect:
 		return &collectSink{}, nil
 	}
-	return nil, fmt.Errorf("%T is not an end that this process opens", offset)
+	return nil, fmt.Errorf("%T is not an end that this process opens", end)
 }
 
 // openSend starts a stream. Small streams use the back end if it is running.

@@ -40,7 +40,7 @@ type ends struct {
 	links          []preflight.MeasuredLink // its measurements
 
 	opening sync.Mutex // guards link and opened while streams move
-	opened  bool       // a path was searched
+	opened  bool       // the search for a path has ended
 }
 
 func newEnds(at *hosts.Set, source, target endpoint.Endpoint, w *transport.Settings) *ends {
@@ -82,7 +82,6 @@ func (e *ends) open(ctx context.Context, rep Watcher) error {
 
 // searchPath is open with the lock held.
 func (e *ends) searchPath(ctx context.Context, rep Watcher) error {
-	e.opened = true
 	defer rep.Activity("finding a network path for the data")()
 	link := e.link
 	twice := retry.Loop{
@@ -96,7 +95,7 @@ func (e *ends) searchPath(ctx context.Context, rep Watcher) error {
 		return fault.Interrupt("", err)
 	}
 	if err == nil {
-		e.link = link
+		e.link, e.opened = link, true
 	}
 	return unchanged(err)
 }

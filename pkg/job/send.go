@@ -32,7 +32,8 @@ type Send struct {
 
 	Parallel int // concurrent datasets
 	// Gate, if not nil, limits them to Parallel together with other requests: it is called before
-	// each dataset. It blocks until the dataset may start, or returns an error after ctx ended.
+	// each dataset uses the hosts, and for small streams again. It blocks until the dataset may start, or
+	// returns an error after ctx ended.
 	Gate func(ctx context.Context) (release func(), err error)
 	// Clock returns the time for bandwidth limits that depend on it; nil = time.Now.
 	Clock      func() time.Time
@@ -128,6 +129,7 @@ func (t *sendJob) deliver(ctx context.Context) error {
 			t.changed.Store(true)
 		}
 	}
+	t.reportsArrival = len(t.report.Plan.Datasets) == 1 && !t.req.Verify
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
 	var errs []error

@@ -35,9 +35,11 @@ type mover struct {
 	checkPath func() error
 	pathError error
 	queue     *queue       // of small streams; nil = they do not wait for others
-	single    bool         // only one dataset is to be moved, so its last stream reports what arrived
 	streams   atomic.Int64 // number of started streams
 	changed   atomic.Bool  // the source or the target may have changed
+	// reportsArrival makes the target report what the last stream of a dataset brought. This saves a listing
+	// if there is only one dataset.
+	reportsArrival bool
 	// newRoots holds the copies that became encryption roots, rekeyed those whose key changed,
 	// both by name.
 	newRoots, rekeyed sync.Map
@@ -64,13 +66,6 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 		remote = t.target.Do
 	}
 	t.queue = newQueue(ctx, remote, t.req.Parallel, gate)
-	moving := 0
-	for _, d := range p.Datasets {
-		if len(d.Steps) > 0 {
-			moving++
-		}
-	}
-	t.single = moving == 1
 	t.releaseUnsuitable()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
@@ -127,9 +122,13 @@ func (m *mover) newGate() func(context.Context) (func(), error) {
 		return m.req.Gate
 	}
 	slots := make(chan struct{}, max(1, m.req.Parallel))
-	return func(context.Context) (func(), error) {
-		slots <- struct{}{}
-		return func() { <-slots }, nil
+	return func(ctx context.Context) (func(), error) {
+		select {
+		case slots <- struct{}{}:
+			return func() { <-slots }, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
@@ -139,13 +138,14 @@ type datasetMove struct {
 	planned *plan.Dataset // at first; later plans must not destroy more
 	left    *plan.Dataset // what remains to be done
 	turn    turn
+	lost    bool // the connection was lost: if it is slow, a small stream may have taken too long
 }
 
 // begin takes a turn for the dataset. It returns an error after ctx ended.
 func (m *datasetMove) begin(ctx context.Context) (end func(), err error) {
 	leave := func() {}
 	if len(m.left.Steps) > 0 && m.queue != nil {
-		if _, inline := m.inline(&m.left.Steps[0], 0); inline {
+		if _, inline := m.inline(&m.left.Steps[0]); inline {
 			if leave, err = m.queue.enter(ctx); err != nil {
 				return nil, err
 			}
@@ -255,7 +255,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 	step, id := &d.Steps[i], int(m.streams.Add(1))
 	m.rep.Started(id, d, i)
 	run := func(step *plan.Step) (res connect.Result, err error) {
-		link, err := m.linkFor(ctx, step, tries)
+		link, err := m.linkFor(ctx, step)
 		if err != nil {
 			return res, err
 		}
@@ -263,7 +263,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 		if step.Bytes > 0 {
 			count.Total = step.Done + step.Bytes
 		}
-		from, to := m.streamEnds(&link, step, m.single && i == len(d.Steps)-1)
+		from, to := m.streamEnds(&link, step, m.reportsArrival && i == len(d.Steps)-1)
 		return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	}
 	res, err := run(step)
@@ -272,6 +272,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 		large.Bytes = 0 // the estimate was too low
 		res, err = run(&large)
 	}
+	m.lost = m.lost || errors.Is(err, hosts.ErrLost)
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
 		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
@@ -291,8 +292,8 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 
 // linkFor returns the link for a stream. If the first stream that needs a path was expected to be small,
 // it searches one during the move, as prepare does before it.
-func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step, tries int) (connect.Link, error) {
-	if l, ok := m.inline(step, tries); ok {
+func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step) (connect.Link, error) {
+	if l, ok := m.inline(step); ok {
 		return l, nil
 	}
 	m.opening.Lock()
@@ -310,13 +311,14 @@ func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step, tries int) (
 }
 
 // inline returns the link for a small stream, or false if the stream needs a path.
-func (m *datasetMove) inline(step *plan.Step, tries int) (connect.Link, bool) {
+func (m *datasetMove) inline(step *plan.Step) (connect.Link, bool) {
 	l, ok := m.chosen.Inline(inlineBytes(step))
-	if !ok || tries > 0 { // a slow connection may be lost if a message takes long
+	if !ok || m.lost {
 		return l, false
 	}
-	if m.queue != nil {
-		l = m.queue.through(l, &m.turn)
+	if m.queue != nil && !step.Receive.Rollback { // nothing may come between checkNewSnapshots and a rollback
+		last := step == &m.left.Steps[len(m.left.Steps)-1] && m.source.Local() // otherwise the target still stores it
+		l = m.queue.through(l, &m.turn, last)
 	}
 	return l, true
 }

@@ -148,11 +148,14 @@ func (q *queue) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // through returns a link for a small stream whose remote end waits in the queue, while another dataset has
-// the turn.
-func (q *queue) through(l connect.Link, t *turn) connect.Link {
+// the turn. last means that the dataset needs no turn after a success.
+func (q *queue) through(l connect.Link, t *turn, last bool) connect.Link {
 	return l.WithRemote(func(ctx context.Context, r *hosts.Request, bytes int) error {
 		t.end()
-		defer func() { _ = t.take(ctx) }() // ctx ends what follows
-		return q.run(r, bytes)
+		err := q.run(r, bytes)
+		if err != nil || !last {
+			_ = t.take(ctx) // ctx ends what follows
+		}
+		return err
 	})
 }

@@ -137,6 +137,21 @@ func TestQueueCanceled(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// TestGateEndsWithJob expects that a dataset does not wait for its turn after the job was canceled.
+func TestGateEndsWithJob(t *testing.T) {
+	t.Parallel()
+	gate := (&mover{req: &Send{}}).newGate()
+	release, err := gate(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = gate(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	release()
+	_, err = gate(t.Context())
+	require.NoError(t, err)
+}
+
 // TestQueueLimits expects that a restricted agent permits all requests of a queue at once, and that many turns
 // need no queue.
 func TestQueueLimits(t *testing.T) {

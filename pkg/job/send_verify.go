@@ -21,14 +21,13 @@ func expectedResults(p *plan.Plan) []*DatasetResult {
 	return out
 }
 
-// reportedArrival returns the listing of the only moved dataset from the report of the target at the end of
-// its last stream. It returns false if there is none.
+// reportedArrival returns the listing of the only dataset from the report of the target at the end of its last
+// stream. It returns false if there is none.
 func (t *sendJob) reportedArrival() (zfs.Listing, bool) {
-	p := t.report.Plan
-	if t.req.Verify || len(p.Datasets) != 1 || len(t.results) == 0 {
+	if !t.reportsArrival || len(t.results) == 0 {
 		return zfs.Listing{}, false
 	}
-	d, a := p.Datasets[0], t.results[len(t.results)-1].arrived
+	d, a := t.report.Plan.Datasets[0], t.results[len(t.results)-1].arrived
 	if a == nil || a.GUID != d.Final.GUID || arrivedName(d, t.state.Target.Find(d.Target)) != d.Target+"@"+d.Final.Name {
 		return zfs.Listing{}, false
 	}

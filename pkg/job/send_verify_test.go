@@ -43,6 +43,46 @@ func TestUnexpectedDatasets(t *testing.T) {
 	}
 }
 
+// TestOnlyNeededArrivalsAreReported expects one query of a received dataset: by the target if it is the only one
+// of a send, otherwise by the verification of all. A batch lists the target anyway.
+func TestOnlyNeededArrivalsAreReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+	queries := 0
+	w.before = func(op string) error {
+		if op == zfs.OpGet+" dst/a" {
+			queries++
+		}
+		return nil
+	}
+	for i, tt := range []struct {
+		why  string
+		want int
+		run  func(Send) error
+	}{
+		{"two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), silent{}); return err }},
+		{"one of two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), silent{}); return err }},
+		{"one dataset", 1, func(s Send) error {
+			s.Plan.Recursive = false
+			_, err := RunSend(t.Context(), s, hosts.New(w), silent{})
+			return err
+		}},
+		{"batch", 0, func(s Send) error {
+			s.Plan.Recursive = false
+			l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Versions: true})
+			require.NoError(t, err)
+			_, err = RunBatch(t.Context(), Batch{Send: s, Survey: l}, hosts.New(w), silent{})
+			return err
+		}},
+	} {
+		queries = 0
+		require.NoError(t, w.host.Snapshot(t.Context(), []string{fmt.Sprint("src/a@", i)}))
+		require.NoError(t, tt.run(sendRequest(nil)))
+		require.Equal(t, tt.want, queries, tt.why)
+		require.Len(t, w.host.Versions("dst/a"), i+2, tt.why)
+	}
+}
+
 // TestVerifyTimeIsLinear expects that the time to verify n datasets is linear.
 func TestVerifyTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures processor time
 

@@ -28,7 +28,7 @@ type stages struct {
 	survey func(ctx context.Context) error
 	// admit returns why the job must not run, as far as is known.
 	admit func() error
-	// moves reports whether data is to be moved, which needs a network path.
+	// moves reports whether data is to be moved over a network path.
 	moves func() bool
 	// evaluate repeats the checks, now including the path.
 	evaluate func()

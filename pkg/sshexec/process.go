@@ -51,7 +51,8 @@ const replaceShell = `exec "$@"`
 
 // untilInputEnds runs a command and ends it at the end of standard input, which zxfer's end causes. The
 // command itself reads nothing. After its end nothing signals its number, which may be reused. cleanup is a
-// line of shell that runs then. The shell itself writes nothing: if zxfer was killed, a write would kill it (SIGPIPE).
+// line of shell that runs then. The shell itself writes nothing: if zxfer was killed, a write would kill it
+// (SIGPIPE).
 func untilInputEnds(cleanup string) string {
 	return `exec 3<&0; "$@" </dev/null 3<&- & p=$!; { cat <&3 >/dev/null; kill $p; } 2>/dev/null & w=$!; ` +
 		`exec 3<&- 2>/dev/null; wait $p; r=$?; kill $w; ` + cleanup + `; exit $r`

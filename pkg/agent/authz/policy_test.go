@@ -244,6 +244,64 @@ func TestConnectionTestIsAdmitted(t *testing.T) {
 	}
 }
 
+// TestInlineStreamsAreChecked expects that a stream within a message needs the same grants as one over a data
+// connection, and that the audit log names its dataset and omits its contents.
+func TestInlineStreamsAreChecked(t *testing.T) {
+	t.Parallel()
+	host, _ := encrypted(map[string]string{"tank": "-", "tank/plain": "-", "tank/enc": "tank/enc", "other": "-", "vault": "-"})
+	send := func(dataset string, raw bool) hosts.SendStream {
+		return hosts.SendStream{Spec: zfs.SendSpec{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: raw}}}
+	}
+	receive := func(target string, rollback bool) hosts.ReceiveStream {
+		return hosts.ReceiveStream{Report: true, Spec: zfs.ReceiveSpec{Target: target, Rollback: rollback, Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "x", GUID: 1}}}}}
+	}
+	data := hosts.Inline{Data: []byte("hidden")}
+	for _, tt := range []struct {
+		from    hosts.From
+		to      hosts.To
+		refused string
+	}{
+		{send("tank/plain", false), hosts.Collect{}, ""},
+		{send("tank/enc", true), hosts.Collect{}, ""},
+		{send("tank/enc", false), hosts.Collect{}, "only raw streams of it are permitted"},
+		{send("other", false), hosts.Collect{}, "other"},
+		{data, receive("vault/a", false), ""},
+		{data, receive("vault/a", true), "rollback"},
+		{data, receive("other/a", false), "other/a"},
+	} {
+		var audited string
+		p, err := Parse([]string{"send=tank", "receive=vault"}, nil, false)
+		require.NoError(t, err)
+		g := NewGuard(p, host, func(l string) { audited += l })
+		body, err := json.Marshal(hosts.Task{From: tt.from, To: tt.to})
+		require.NoError(t, err)
+		got, err := g.Admit(t.Context(), Request{Op: "transfer", Body: body, Secret: true})
+		require.NotContains(t, audited, "aGlkZGVu", "the data in base64")
+		if tt.refused != "" {
+			require.ErrorIs(t, err, hosts.ErrForbidden)
+			require.ErrorContains(t, err, tt.refused)
+			continue
+		}
+		require.NoError(t, err)
+		require.Regexp(t, `admitted transfer: (send "tank|receive "vault/a")`, audited)
+		if to, ok := got.(hosts.Task).To.(hosts.ReceiveStream); ok {
+			require.Equal(t, map[string]string{"readonly": "on", "canmount": "noauto"}, to.Spec.Set)
+		}
+	}
+	for _, body := range []string{
+		`{"from":{"inline":{"data":"AA=="}},"to":{"inline":{}}}`,
+		`{"from":{"inline":{"data":"AA=="}},"to":{"accept":{"session":"x"}}}`,
+		`{"from":{"accept":{"session":"x"}},"to":{"inline":{}}}`,
+		`{"from":{"files":{"archive":{"snapshot":"tank@x"}}},"to":{"inline":{}}}`,
+		`{"from":{"device":{}},"to":{"inline":{}}}`,
+		`{"from":{"inline":{"data":"AA=="}},"to":{"volume":{}}}`,
+	} {
+		g := NewGuard(&Policy{Send: []string{"tank"}, Receive: []string{"vault"}}, host, func(string) {})
+		_, err := admit(t, g, "transfer", body)
+		require.ErrorContains(t, err, "a task requires two ends", body)
+	}
+}
+
 // TestHostFactsRefusalIsNotLogged expects that refusals of host facts are not logged, unless the
 // request is unusual. Every job queries every host for facts.
 func TestHostFactsRefusalIsNotLogged(t *testing.T) {

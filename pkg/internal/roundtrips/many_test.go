@@ -3,6 +3,7 @@ package roundtrips
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
 )
 
 // many creates the datasets tank/a/0 to tank/a/98 on both hosts, and returns all hundred names.
@@ -119,9 +121,10 @@ func TestHundredDatasetsAfterLoss(t *testing.T) {
 			snapshot("@1")
 			w.measure(send)
 			snapshot("@2")
-			around, streams := busy.Around, 0
+			around := busy.Around
+			var operations atomic.Int64
 			busy.Around = func(ctx context.Context, did string, names []string, do func() error) error {
-				if streams++; did == op && streams == 50 {
+				if n := operations.Add(1); did == op && n == 50 {
 					_ = w.shell.Conn.Close() // never fails
 					time.Sleep(time.Second)
 				}
@@ -189,4 +192,137 @@ func TestHundredDatasetsWithFailures(t *testing.T) {
 		require.Len(t, w.beta.Versions("vault/a/70"), 2)
 		require.Len(t, w.beta.Versions("vault/a/71"), 3)
 	})
+}
+
+// TestHundredDatasetsOverSlowShell expects that a slow remote shell is not taken for lost during an exchange of
+// several streams that takes longer than the limit of silence: the agent answers each stream.
+func TestHundredDatasetsOverSlowShell(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		datasets := w.many()
+		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Plan.Recursive = true })
+		for i, suffix := range []string{"@1", "@2"} {
+			w.change(datasets, 16<<10)
+			for _, name := range datasets {
+				require.NoError(t, w.local.Snapshot(t.Context(), []string{name + suffix}))
+			}
+			w.rate = i * 4 << 10
+			w.measure(send)
+		}
+		require.Equal(t, 2, w.logins, "one for each command")
+		require.Greater(t, report.Seconds, 500.0)
+	})
+}
+
+// TestRollbacksDoNotWaitForOthers expects that no other stream runs between the last check of what a rollback
+// destroys and the rollback.
+func TestRollbacksDoNotWaitForOthers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		datasets := w.many()[:5]
+		send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"},
+			func(s *job.Send) { s.Plan.Recursive, s.Plan.Rollback = true, true })
+		snapshot := func(h *zfsmem.Host, below, suffix string) {
+			for _, name := range datasets {
+				require.NoError(t, h.Snapshot(t.Context(), []string{below + name[len("tank"):] + suffix}))
+			}
+		}
+		snapshot(w.local, "tank", "@1")
+		w.measure(send)
+		snapshot(w.beta, "tank", "@other") // for other GUIDs than those of the local host
+		snapshot(w.beta, "vault", "@theirs")
+		w.change(datasets, 1<<10)
+		snapshot(w.local, "tank", "@2")
+		around, checked := w.beta.Around, ""
+		var received, checkedBefore []string
+		w.beta.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			switch op {
+			case zfs.OpList:
+				checked = names[0]
+			case zfs.OpReceive:
+				if !strings.Contains(names[0], "@") {
+					received, checkedBefore = append(received, names[0]), append(checkedBefore, checked)
+				}
+			}
+			return around(ctx, op, names, do)
+		}
+		w.measure(send)
+		require.Len(t, received, len(datasets))
+		require.Equal(t, received, checkedBefore)
+		for _, name := range datasets {
+			require.Len(t, w.beta.Versions("vault"+name[len("tank"):]), 2, name)
+		}
+	})
+}
+
+// TestRetryOfSmallStreamNeedsNoPath expects the retry of a small stream to need no data connection, unless the
+// connection to the host was lost. No data connection is possible.
+func TestRetryOfSmallStreamNeedsNoPath(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			t := w.t
+			w.net.Refuses = true
+			w.snapshot("1", 1<<10)
+			around, receives := w.beta.Around, 0
+			w.beta.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+				if op == zfs.OpReceive {
+					if receives++; receives == 1 && lost {
+						_ = w.shell.Conn.Close() // never fails
+					}
+					if receives == 1 {
+						return &zfs.Error{Kind: zfs.Busy, Op: op, Subject: names[0]}
+					}
+				}
+				return around(ctx, op, names, do)
+			}
+			send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Retries = 1 })
+			if !lost {
+				w.measure(send)
+				require.Len(t, w.beta.Versions("vault/a"), 1)
+				return
+			}
+			at := hosts.New(w)
+			require.ErrorContains(t, send(at), "no data passes between the two hosts")
+			require.NoError(t, at.Close())
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// TestStoredDatasetNeedsNoTurn counts the turns of small streams. A dataset whose last stream the remote host has
+// stored must not wait for another turn, which a large dataset may have for hours.
+func TestStoredDatasetNeedsNoTurn(t *testing.T) {
+	for _, from := range []string{"", "beta"} {
+		inWorld(t, func(w *world) {
+			t := w.t
+			datasets := w.many()
+			source, target := endpoint.Endpoint{Host: from, Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}
+			want := len(datasets)
+			if from != "" {
+				target.Host, want = "", 2*len(datasets) // also to store it
+			}
+			w.change(datasets, 1<<10)
+			turn, turns := make(chan struct{}, 1), 0
+			send, _ := w.send(source, target, func(s *job.Send) {
+				s.Plan.Recursive = true
+				s.Gate = func(context.Context) (func(), error) {
+					turn <- struct{}{}
+					turns++
+					return func() { <-turn }, nil
+				}
+			})
+			for _, h := range w.hosts() {
+				for _, name := range datasets {
+					require.NoError(t, h.Snapshot(t.Context(), []string{name + "@1"}))
+				}
+			}
+			w.measure(send)
+			for _, e := range w.events {
+				if strings.Contains(e.text, "`transfer`") { // an exchange
+					turns--
+				}
+			}
+			require.Equal(t, want, turns)
+		})
+	}
 }

@@ -108,3 +108,22 @@ func TestUnexpectedPath(t *testing.T) {
 		})
 	}
 }
+
+// TestInterruptedPathSearch loses the connection while a stream that is larger than its estimate waits for
+// a path. It expects the next try to search a path again.
+func TestInterruptedPathSearch(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		w.net.Refuses = true
+		w.snapshot("1", 1<<20)
+		w.estimate = []uint64{1000}
+		w.losesOffers = 4 // of two searches, which try twice
+		send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Retries = 1 })
+		at := hosts.New(w)
+		err := send(at)
+		require.ErrorContains(t, err, "no data passes between the two hosts")
+		require.Equal(t, 5, w.logins)
+		require.NoError(t, at.Close())
+		time.Sleep(time.Minute)
+	})
+}

@@ -33,6 +33,9 @@ type world struct {
 
 	estimate []uint64 // replaces the estimates of the local host, if not nil
 	holds    bool     // beta keeps connections without data open
+	// losesOffers is how many offers of a listener the remote shell does not survive.
+	losesOffers int
+	rate        int // of the remote shell to beta in bytes per second, 0 = unlimited
 
 	mu     sync.Mutex
 	login  time.Time // when the remote shell started the agent
@@ -85,6 +88,11 @@ func (e *end) Run(ctx context.Context, r *hosts.Request) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	if r.Op.Name() == hosts.OpOffer.Name() && e.w.losesOffers > 0 {
+		e.w.losesOffers--
+		_ = e.w.shell.Conn.Close() // never fails
+		return hosts.ErrLost
+	}
 	known := func(context.Context, hosts.None) (hosts.Facts, error) { return e.facts, nil }
 	return hoststest.Run(ctx, e.Local, r, hoststest.With(hosts.OpFacts, known), hoststest.With(hosts.OpHostFacts, known),
 		hoststest.With(hosts.OpCapture, func(context.Context, bool) (string, error) { return "-- proc/version --\nLinux\n", nil }))
@@ -104,7 +112,7 @@ func (w *world) Open(ctx context.Context, a hosts.Address) (hosts.Host, error) {
 		_ = s.Serve(life, far, far)
 		_ = far.Close()
 	}()
-	remote := &shell{near, served, stop}
+	remote := &shell{near, served, stop, w.rate}
 	r, err := agent.NewRemote(ctx, a.Host, remote, func(line string) { w.t.Log(line) })
 	if err != nil {
 		return nil, err
@@ -128,6 +136,21 @@ type shell struct {
 	*tcptest.Conn
 	served chan struct{}
 	stop   func()
+	rate   int
+}
+
+// Write takes as long as the rate permits.
+func (s *shell) Write(p []byte) (n int, err error) {
+	for s.rate > 0 && len(p)-n > s.rate && err == nil {
+		_, err = s.Conn.Write(p[n : n+s.rate])
+		n += s.rate
+		time.Sleep(time.Second)
+	}
+	if err != nil {
+		return n, err
+	}
+	k, err := s.Conn.Write(p[n:])
+	return n + k, err
 }
 
 // Close ends the agent's input and waits for the end of its output, as for the exit status of ssh.

@@ -154,10 +154,10 @@ func candidates(w transport.Settings, source, target Side) []transport.Settings 
 	return all
 }
 
-// Open probes the link with one connection, which carries no data, or with those that Expecting asked for. If the path is blocked, Open
-// logs that and tries the next one. It does not probe within one host, with nc, and with ssh if
-// that was requested. An error concerns a host, not a path. To continue, call Open on the link
-// returned with the error.
+// Open probes the link with one connection, which carries no data, or with those that Expecting asked
+// for. If the path is blocked, Open logs that and tries the next one. It does not probe within one host,
+// with nc, and with ssh if that was requested. An error concerns a host, not a path. To continue, call
+// Open on the link returned with the error.
 func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 	for {
 		if l.Wire == Local || l.Wire == transport.NC || l.Wire == transport.SSH && len(l.rejected) == 0 {

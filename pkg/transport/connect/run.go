@@ -52,7 +52,8 @@ type Result struct {
 	Bottleneck
 }
 
-// Speed is the duration of a transfer and its mean rate.
+// Speed is the duration of a transfer and its mean rate. The duration of a small stream that waited for others
+// (see Link.WithRemote) is that of the work of both hosts.
 type Speed struct {
 	Seconds float64 `json:"seconds"`
 	Rate    uint64  `json:"bytes_per_second"`
@@ -98,7 +99,11 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 	if err != nil {
 		r.Bytes = m.monitor.arrived()
 	}
-	r.Speed = SpeedOf(r.Bytes, time.Since(started).Seconds())
+	took := time.Since(started)
+	if m.link.remote != nil { // it also waited for other streams
+		took = min(took, m.sent.Elapsed+m.received.Elapsed)
+	}
+	r.Speed = SpeedOf(r.Bytes, took.Seconds())
 	r.Bottleneck = Bottleneck{LimitedBy: m.monitor.limitedBy(m.sent.Progress, m.received.Progress),
 		Stages: slices.Concat(m.sent.Stages, m.received.Stages), Network: m.sent.Network}
 	return r, err

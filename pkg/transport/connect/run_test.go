@@ -373,3 +373,34 @@ func TestLostTargetKeepsSource(t *testing.T) {
 	require.ErrorIs(t, target.result, hosts.ErrLost)
 	require.NoError(t, source.result)
 }
+
+// TestWaitingIsNotTheDurationOfAStream lets a small stream wait for others on their way to the remote host.
+func TestWaitingIsNotTheDurationOfAStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		moves := func(_ context.Context, task hosts.Task) (r hosts.Result, err error) {
+			time.Sleep(2 * time.Second)
+			r.Bytes, r.Elapsed = 8000, 2*time.Second
+			if task.To == (hosts.Collect{}) {
+				r.Data = make([]byte, 8000)
+			}
+			return r, nil
+		}
+		facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
+		local, remote := &host{site: plain{transfer: moves}}, &host{label: "b", site: plain{transfer: moves}}
+		l, ok := mustChoose(t, transport.Settings{}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}).Inline(8000)
+		require.True(t, ok)
+		run := func(l Link) Result {
+			res, err := Run(t.Context(), l, From{local, hosts.SendStream{}}, To{remote, hosts.ReceiveStream{}}, Count{Total: 8000}, nil)
+			require.NoError(t, err)
+			return res
+		}
+		want := Speed{Seconds: 4, Rate: 2000}
+		require.Equal(t, want, run(l).Speed)
+		l = l.WithRemote(func(ctx context.Context, r *hosts.Request, _ int) error {
+			time.Sleep(time.Hour)
+			return hosts.By(remote.Do).Run(ctx, r)
+		})
+		require.Equal(t, want, run(l).Speed)
+	})
+}
