@@ -65,6 +65,18 @@ func (l *Link) chooseWire() error {
 	return l.CheckHosts(l.source.Local(), l.target.Local())
 }
 
+// Resolve returns the link with a definite Wire. encrypted means a raw stream of encrypted
+// data.
+func (l Link) Resolve(encrypted bool) Link {
+	if l.Wire == transport.Auto {
+		l.Wire = string(tcp.TLS)
+		if encrypted {
+			l.Wire = string(tcp.Signed)
+		}
+	}
+	return l
+}
+
 // agentless returns a side on which zxfer does not run, or nil.
 func (l *Link) agentless() *Side {
 	for _, s := range []*Side{&l.source, &l.target} {

@@ -54,18 +54,6 @@ type Link struct {
 	remote func(ctx context.Context, r *hosts.Request, bytes int) error
 }
 
-// Resolve returns the link with a definite Wire. encrypted means a raw stream of encrypted
-// data.
-func (l Link) Resolve(encrypted bool) Link {
-	if l.Wire == transport.Auto {
-		l.Wire = string(tcp.TLS)
-		if encrypted {
-			l.Wire = string(tcp.Signed)
-		}
-	}
-	return l
-}
-
 // ForSize returns the link with the connections for a stream of about that many bytes.
 func (l Link) ForSize(bytes uint64) Link {
 	l.Streams = l.connections(bytes)
