@@ -15,6 +15,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/agent"
@@ -62,13 +63,21 @@ func (h *lyingHost) relay(in *bufio.Reader, out io.Writer) error {
 			return err
 		}
 	}
+	messages, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	altered, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(zstd.MinWindowSize))
+	if err != nil {
+		return err
+	}
 	for n := 0; ; {
 		var length [4]byte
-		if _, err := io.ReadFull(in, length[:]); err != nil {
+		if _, err := io.ReadFull(messages, length[:]); err != nil {
 			return err
 		}
 		text := make([]byte, binary.BigEndian.Uint32(length[:]))
-		if _, err := io.ReadFull(in, text); err != nil {
+		if _, err := io.ReadFull(messages, text); err != nil {
 			return err
 		}
 		var m struct {
@@ -87,7 +96,10 @@ func (h *lyingHost) relay(in *bufio.Reader, out io.Writer) error {
 				return err
 			}
 		}
-		if _, err := out.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
+		if _, err := altered.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
+			return err
+		}
+		if err := altered.Flush(); err != nil {
 			return err
 		}
 	}
