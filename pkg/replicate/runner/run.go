@@ -84,7 +84,8 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 		w.state.DrillSince = w.run.Started
 	}
 	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
-		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", w.job.Name, stored))
+		err = errors.Join(err, fmt.Errorf("cannot store the record of the run: %w", stored))
+		w.run.Conclude(w.run.Ended, err, ctx.Err() != nil)
 	}
 	w.hooksAfter(ctx)
 	return w.run, w.run.Err(err)
