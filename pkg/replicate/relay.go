@@ -187,23 +187,25 @@ func (v *Survey) forgetReceived() {
 	}
 }
 
-// unsent adds the snapshots of a copy that a relay has not sent on to out, with the reason. The oldest
+// unsent returns the snapshots of a copy that a relay has not sent on, by GUID, with the reason. The oldest
 // bookmark of a relay is what its slowest target has. Without a bookmark it has sent nothing.
-func (p *pair) unsent(out map[uint64]string) {
-	for _, job := range p.target.SentOnBy {
+func (t *Target) unsent(copied *zfs.Dataset) map[uint64]string {
+	out := map[uint64]string{}
+	for _, job := range t.SentOnBy {
 		sent := uint64(0)
-		for _, v := range p.copied.Versions {
+		for _, v := range copied.Versions {
 			if v.Kind == zfs.Bookmark && strings.HasPrefix(v.Name, zfs.TagPrefix+job+":") {
 				sent = v.CreateTXG // versions are sorted
 				break
 			}
 		}
-		for _, s := range p.copied.Snapshots() {
+		for _, s := range copied.Snapshots() {
 			if s.CreateTXG > sent && out[s.GUID] == "" {
 				out[s.GUID] = "job " + job + notSentOn
 			}
 		}
 	}
+	return out
 }
 
 const notSentOn = " has not sent it on"
