@@ -91,12 +91,20 @@ func (v *Survey) sent(d *zfs.Dataset) (at uint64) {
 // datasets without a confirmed one. tags has the hold tags of the snapshots of ToConfirm. If nothing
 // was ever confirmed, it returns an error of class fault.Refused.
 func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
-	tag := v.Job.upstreamTag()
-	if tag == "" || v.Promoted {
+	tag, latest := v.Job.upstreamTag(), map[string]uint64{}
+	switch {
+	case tag == "":
 		v.forgetReceived()
 		return nil, nil
+	case v.Promoted:
+		for _, d := range v.Source.Datasets {
+			if s, any := d.Latest(); any {
+				latest[d.Name] = s.CreateTXG
+			}
+		}
+		v.recordReceived(latest)
+		return nil, nil
 	}
-	latest := map[string]uint64{}
 	l, receiving, missing := *v.Source, false, []string{}
 	l.Datasets, v.Unconfirmed, v.Waiting = nil, map[string]int{}, map[string]bool{}
 	for _, d := range v.Source.Datasets {
@@ -148,6 +156,9 @@ type Received struct {
 	Latest uint64 `json:"createtxg"`
 	// Unconfirmed counts the later snapshots.
 	Unconfirmed int `json:"unconfirmed,omitempty"`
+	// Promoted means that a fail over made the dataset the source. Latest is its most recent snapshot
+	// then.
+	Promoted bool `json:"promoted,omitempty"`
 }
 
 // recordReceived updates the state of a relay. latest has the createtxg of the most recent confirmed
@@ -170,7 +181,7 @@ func (v *Survey) recordReceived(latest map[string]uint64) {
 	for name, txg := range latest {
 		known := v.State.Dataset(name)
 		was := cmp.Or(known.Received, &Received{})
-		now := &Received{State: was.State.Next(cmp.Or(events[name], other)), Since: v.Started, Latest: txg, Unconfirmed: v.Unconfirmed[name]}
+		now := &Received{State: was.State.Next(cmp.Or(events[name], other)), Since: v.Started, Latest: txg, Unconfirmed: v.Unconfirmed[name], Promoted: v.Promoted}
 		if now.State != decide.ReceivedNew && !was.Since.After(v.Started) { // otherwise the clock was wrong
 			now.Since = was.Since
 		}
@@ -178,7 +189,7 @@ func (v *Survey) recordReceived(latest map[string]uint64) {
 	}
 }
 
-// forgetReceived removes the state of a relay from a job that is none, or whose source no job sends.
+// forgetReceived removes the state of a relay from a job that is none.
 func (v *Survey) forgetReceived() {
 	for _, known := range v.State.Datasets {
 		if known.Received != nil {
