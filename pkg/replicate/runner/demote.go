@@ -87,11 +87,11 @@ func (s *roleSwitch) planUnmountable() {
 // planRotate renames the former source. The reverse job then sends in full. The job file changes
 // first, because the pair is no longer recognized after the rename.
 func (s *roleSwitch) planRotate(newer []string) {
-	s.note("%s keeps what the copy lacks: %s", s.root+zfs.DivergedSuffix(s.Now()), strings.Join(shorten(newer), ", "))
-	s.planUnmountable()
-	s.addFileStep()
 	d := s.reads.Datasets[0]
 	a := zfs.DivergedCopy{Dataset: d.Name, GUID: d.GUID, As: d.Name + zfs.DivergedSuffix(s.Now())}
+	s.note("%s keeps what the copy lacks: %s", a.As, strings.Join(shorten(newer), ", "))
+	s.planUnmountable()
+	s.addFileStep()
 	s.add(s.jobRun.source, zfs.CommandLine([]string{"zfs", "rename", a.Dataset, a.As}), func(ctx context.Context) error {
 		return hosts.Run(ctx, s.jobRun.source, hosts.OpRenameDiverged, []zfs.DivergedCopy{a})
 	})

@@ -221,6 +221,34 @@ func TestHoldsOfStandbyJob(t *testing.T) {
 	require.Zero(t, p.staleHolds(t), "the reverse job ran before the second switch")
 }
 
+// TestHoldsOfPromotion kills a run between its receives and its holds, and promotes the copy. It expects that
+// the holds on the common snapshots, which that run did not record, are not stale.
+func TestHoldsOfPromotion(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	p.Write("src/a", []byte("new"))
+	killed, received, around := errors.New("killed"), 0, p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		switch {
+		case op == zfs.OpReceive:
+			received++
+		case received >= 2 && op != zfs.OpSend:
+			return killed
+		}
+		return around(ctx, op, names, do)
+	}
+	require.Error(t, p.runJob(t, "home"))
+	p.Around = around
+	_, err := p.doPromote(t, FailoverOptions{SourceAlive: true})
+	require.NoError(t, err)
+	latest := p.names("dst/copy/a")[1]
+	for _, d := range []string{"src/a", "src/a/c", "dst/copy/a", "dst/copy/a/c"} {
+		require.Equal(t, []string{"zxfer:home:near"}, p.held(d+"@"+latest))
+	}
+	require.Zero(t, p.staleHolds(t))
+}
+
 // TestRoleHintNamesTarget expects that the hints of a job with several targets name one.
 func TestRoleHintNamesTarget(t *testing.T) {
 	t.Parallel()
