@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -245,7 +246,9 @@ func (s *roleSwitch) addFileStep() {
 	if s.file.edit.Add != nil {
 		s.result.ReverseText = s.file.edit.Add.PrintedText()
 	}
-	s.add(nil, s.file.describe(), func(context.Context) error { return s.file.write() })
+	s.add(nil, s.file.describe(), func(ctx context.Context) error {
+		return statedir.WithLock(ctx, s.StateDir, s.file.write) // another switch may change the file
+	})
 }
 
 // planFile prepares the change of the job file. It refuses a file that cannot be changed before

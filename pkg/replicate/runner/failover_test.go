@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -469,6 +470,33 @@ func TestSwitchRefusesFile(t *testing.T) {
 			require.Equal(t, string(text), string(now))
 		})
 	}
+}
+
+// TestSwitchLocksFile expects that a switch does not change the job file while another one does.
+func TestSwitchLocksFile(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	before, err := os.ReadFile(p.file)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, f := p.runner(t), p.jobs(t)
+	r.Log = func(text string) {
+		if strings.Contains(text, "as standby") {
+			cancel() // otherwise it would wait for the lock
+		}
+	}
+	require.NoError(t, statedir.WithLock(t.Context(), p.dir, func() error {
+		_, err := r.Switch(ctx, f.Find("home"), &JobFile{Path: p.file, Jobs: f}, FailoverOptions{})
+		require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+		return nil
+	}))
+	now, err := os.ReadFile(p.file)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(now))
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.True(t, p.jobs(t).Find("home").Standby)
 }
 
 // TestSwitchTarget expects that a job with several targets needs the name of one.
