@@ -3,7 +3,9 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -247,7 +249,11 @@ func (s *roleSwitch) addFileStep() {
 		s.result.ReverseText = s.file.edit.Add.PrintedText()
 	}
 	s.add(nil, s.file.describe(), func(ctx context.Context) error {
-		return statedir.WithLock(ctx, s.StateDir, s.file.write) // another switch may change the file
+		err := statedir.WithLock(ctx, s.StateDir, s.file.write) // another switch may change the file
+		if errors.Is(err, fs.ErrPermission) {                   // root owns the state directory
+			err = s.file.write()
+		}
+		return err
 	})
 }
 
