@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -527,6 +528,29 @@ func TestSwitchBusySource(t *testing.T) {
 	require.Empty(t, p.role(t, "src/a").Kind)
 	p.fail("", "", nil)
 	require.NoError(t, p.runJob(t, "home"))
+}
+
+// TestSwitchWithoutDescendants expects that a switch of a job without recursive = true names the descendants that
+// it unmounts, and that an abort mounts them again.
+func TestSwitchWithoutDescendants(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, "recursive = true\n", "", 1)), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	around := p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		if op == zfs.OpSnapshot && strings.Contains(names[0], switchPrefix) {
+			return errors.New("killed")
+		}
+		return around(ctx, op, names, do)
+	}
+	f, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.Error(t, err)
+	require.Contains(t, f.Notes, "the copy does not have src/a/c: it becomes read-only and is unmounted")
+	require.Equal(t, []string{"no", "no"}, []string{p.Get("src/a", "mounted"), p.Get("src/a/c", "mounted")})
+	_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"yes", "yes"}, []string{p.Get("src/a", "mounted"), p.Get("src/a/c", "mounted")})
 }
 
 // TestSwitchVolume switches a volume there and back.

@@ -87,6 +87,13 @@ func (s *roleSwitch) list(ctx context.Context) (err error) {
 	}
 	s.reads = *s.v.Source
 	s.reads.Datasets = s.v.DatasetsFor(s.t.name)
+	if !s.job.Recursive { // descendants become read-only, and are unmounted, with the source
+		below, err := s.jobRun.source.list(ctx, hosts.ListQuery{Dataset: s.root, Recursive: true, NoAncestors: true})
+		if err != nil {
+			return err
+		}
+		s.v.All = below.Datasets
+	}
 	if s.TargetLost {
 		return nil
 	}
