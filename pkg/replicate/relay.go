@@ -143,7 +143,23 @@ func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
 	}
 	v.Source = &l
 	v.recordReceived(latest)
+	v.recordWaiting()
 	return notes, nil
+}
+
+// recordWaiting records that the run could not send the datasets in Waiting, so that they become late.
+func (v *Survey) recordWaiting() {
+	for i := range v.Job.Targets {
+		t := &v.Job.Targets[i]
+		for name := range v.Waiting {
+			if v.Excluded[t.Name][name] {
+				continue
+			}
+			a := v.State.Copy(name, t.Name)
+			a.Target = cmp.Or(a.Target, t.CopyOf(v.Root, name))
+			a.Hold(v.Started)
+		}
+	}
 }
 
 // Received records what the upstream job of a relay has confirmed for a dataset.

@@ -204,6 +204,28 @@ func TestRelayBecomesSource(t *testing.T) {
 	require.Equal(t, OK, r.at(13, 40).State)
 }
 
+// TestRelayNeverConfirmed expects that a dataset which no job confirms, and which therefore is never sent, is late.
+func TestRelayNeverConfirmed(t *testing.T) {
+	t.Parallel()
+	r := newHourly(t)
+	r.sends(t, 8)
+	r.relays(t, 8)
+	r.Create("dst/copy/x", nil)
+	r.snapshot("dst/copy/x", "own")
+	r.sends(t, 9)
+	r.relays(t, 9)
+	require.Equal(t, OK, r.at(9, 40).State)
+	r.sends(t, 10)
+	r.relays(t, 10)
+	js := r.at(10, 40)
+	require.Equal(t, Late, js.State)
+	require.Equal(t, []string{"dst/copy/x"}, lateDatasets(js))
+	require.NoError(t, r.Hold(t.Context(), "zxfer:j:t", []string{"dst/copy/x@own"}))
+	r.relays(t, 11)
+	require.Contains(t, r.names("far/copy/x"), "own")
+	require.Equal(t, OK, r.at(11, 30).State)
+}
+
 // TestReceivedStatus covers records that no run in these tests writes.
 func TestReceivedStatus(t *testing.T) {
 	t.Parallel()
