@@ -95,6 +95,8 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown key", "[[job]]\nname = 'a'\nsuorce = 'tank/a'\n", []string{"x.toml:3", `"job.suorce"`, "did you mean source?"}},
 		{"string for a number", "[[job]]\nname = 'a'\nparallel = '2'\n", []string{"x.toml:3: job.parallel: must be a whole number without quotes, not a string"}},
 		{"number for a string", "[[job]]\nname = 3\n", []string{"x.toml:2: job.name: must be a string in quotes, not a whole number"}},
+		{"number for a secret", "[notify]\nping = 3\n", []string{"x.toml:2: notify.ping: must be a string in quotes, not a whole number"}},
+		{"number for the first send", "[[job]]\n[[job.target]]\nfirst = 3\n", []string{"x.toml:3: job.target.first: must be a string in quotes"}},
 		{"string for a bool", "[[job]]\nrecursive = 'yes'\n", []string{"x.toml:2", "must be true or false"}},
 		{"string for a list", "[[job]]\nexclude = 'x'\n", []string{"x.toml:2", "must be an array of strings"}},
 		{"string for targets", "[[job]]\ntarget = 'x'\n", []string{"x.toml:2", "must be a list of tables: write [[job.target]] above its keys, or target = [{ ... }]"}},
