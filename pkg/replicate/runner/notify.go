@@ -28,7 +28,7 @@ func PingURL(j *replicate.Job) (*url.URL, error) {
 	if j.Notify.PingFile != "" {
 		var err error
 		where = j.Notify.PingFile
-		if text, err = notify.ReadSecret(where); err != nil {
+		if text, err = notify.ReadSecret(where, j.User); err != nil {
 			return nil, fmt.Errorf("notify.ping_file: %w", err)
 		}
 	}
