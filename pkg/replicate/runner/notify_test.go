@@ -263,6 +263,27 @@ func TestFullStateDirectory(t *testing.T) {
 
 	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job, "it left no record"))
 	require.Equal(t, []string{"zxfer: j on " + localHost() + ": failed: it left no record"}, subjects())
+	r.now += 3600
+	_, err = r.scheduled(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"zxfer: j on " + localHost() + ": works again"}, subjects())
+
+	state := filepath.Join(r.dir, "j", "state.json")
+	r.before = func(op string, _ []string) error {
+		if op == zfs.OpReceive { // from now on, it cannot be replaced
+			return errors.Join(os.RemoveAll(state), os.MkdirAll(state+"/x", 0o700))
+		}
+		return nil
+	}
+	r.now += 3600
+	at := r.runner(t)
+	at.NoMail = true // another process reads the log
+	_, err = at.Run(t.Context(), r.job, true)
+	require.Error(t, err)
+	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job, "it left no record"))
+	got := subjects()
+	require.Len(t, got, 1)
+	require.Contains(t, got[0], "failed: cannot store the record of the run")
 	r.now += 24 * 3600
 	require.NoError(t, os.RemoveAll(filepath.Join(r.dir, "j")))
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "j"), nil, 0o600)) // no directory
