@@ -133,7 +133,6 @@ func TestParseRefuses(t *testing.T) {
 		{"relay with retention", job + "snapshots.received_from = 'home:b'\nretention = { last = 2 }\n" + target, []string{"retention cannot be combined with snapshots.received_from"}},
 		{"relay without a target", alone + "snapshots.received_from = 'home:b'\n", []string{"snapshots.received_from has no effect without a [[job.target]]"}},
 		{"sent_on_by of a bad name", job + target + "retention = { last = 2 }\nsent_on_by = ['a b']\n", []string{`sent_on_by: "a b" is not the name of a job`}},
-		{"sent_on_by without retention", job + target + "sent_on_by = ['a']\n", []string{"sent_on_by has no effect without retention or mirror"}},
 		{"jitter without a schedule", job + "jitter = '1m'\n" + target, []string{"jitter and grace have no effect without a schedule"}},
 		{"on_failure = stop for an alert", job + "alert = { command = ['/bin/x'], on_failure = 'stop' }\n" + target, []string{"alert.on_failure has no effect"}},
 		{"ports of wire ssh", job + "transfer = { wire = 'ssh', ports = '9000' }\n" + target, []string{`job "a": transfer.ports has no effect with transfer.wire = "ssh"`, "omit transfer.ports"}},

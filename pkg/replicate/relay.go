@@ -285,7 +285,4 @@ func (t *Target) sentOnFaults(f *faults) {
 			f.addf("sent_on_by: %q is not the name of a job", job)
 		}
 	}
-	if len(t.SentOnBy) > 0 && t.Retention == nil && t.Mirror == nil {
-		f.addf("sent_on_by has no effect without retention or mirror: nothing is destroyed on the target")
-	}
 }

@@ -272,10 +272,13 @@ func TestReceivedClock(t *testing.T) {
 	require.Equal(t, r.clock(9, 20).Unix(), st.Datasets["dst/copy"].Received.Since.Unix())
 }
 
-// TestHoldsOfRelays expects that holds --gc of each host keeps the holds of the other host's job.
+// TestHoldsOfRelays expects that holds --gc of each host keeps the holds of the other host's job, also without
+// retention.
 func TestHoldsOfRelays(t *testing.T) {
 	t.Parallel()
 	r := newHourly(t)
+	r.job.Targets[0].Retention = nil
+	require.NoError(t, (&replicate.File{Jobs: []replicate.Job{*r.job}}).Validate())
 	for hour := 8; hour < 10; hour++ {
 		r.sends(t, hour)
 		r.relays(t, hour)
