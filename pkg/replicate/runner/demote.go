@@ -147,7 +147,7 @@ func (s *roleSwitch) planCleanup() {
 		var names []string
 		for _, d := range side.all {
 			for _, v := range d.Snapshots() {
-				if strings.HasPrefix(v.Name, switchPrefix) && v.Name != switchPrefix+s.id && !s.isBase(d, v) {
+				if switchSnapshot.MatchString(v.Name) && v.Name != switchPrefix+s.id && !s.isBase(d, v) {
 					names = append(names, v.In(d.Name))
 				}
 			}

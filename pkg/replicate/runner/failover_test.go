@@ -117,6 +117,7 @@ func TestSwitchThereAndBack(t *testing.T) {
 	t.Parallel()
 	p := newRolePair(t)
 	p.Write("src/a", []byte("one"))
+	p.snapshot("src/a", switchPrefix+"mine")
 	require.NoError(t, p.runJob(t, "home"))
 	p.Write("src/a/c", []byte("two"))
 	before := p.state()
@@ -171,6 +172,8 @@ func TestSwitchThereAndBack(t *testing.T) {
 	require.Len(t, jobs.Jobs, 2)
 	p.Write("src/a", []byte("five"))
 	require.NoError(t, p.runJob(t, "home"), "increments continue")
+	require.Equal(t, switchPrefix+"mine", p.names("src/a")[0], "a snapshot of the user")
+	p.destroy("src/a@" + switchPrefix + "mine")
 	for _, n := range []string{"dst/copy/a", "dst/copy/a/c"} {
 		all := p.names(n)
 		require.Equal(t, p.names(strings.Replace(n, "dst/copy", "src", 1)), all)
