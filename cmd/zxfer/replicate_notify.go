@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/unit"
 )
 
 func newReplicateNotify(a *app) *cobra.Command {
@@ -51,9 +52,11 @@ func (o *replicateOptions) notify(ctx context.Context, a *app, names []string, d
 	for _, j := range jobs {
 		switch result := os.Getenv("SERVICE_RESULT"); {
 		case due && slices.Contains([]string{"signal", "core-dump", "oom-kill", "watchdog", "timeout"}, result):
-			errs = append(errs, r.MailKilled(ctx, j, result))
+			errs = append(errs, r.MailUnrecorded(ctx, j, "the run was killed: "+result))
+		case due && result == "exit-code" && os.Getenv("EXIT_STATUS") == "1":
+			errs = append(errs, r.MailLast(ctx, j, "the run failed and left no record; see journalctl -u "+unit.Name(j.Name)))
 		case due:
-			errs = append(errs, r.MailLast(ctx, j))
+			errs = append(errs, r.MailLast(ctx, j, ""))
 		case j.Notify == nil:
 			errs = append(errs, fault.Usagef("add a [notify] table to the job file", "job %q sends no messages", j.Name))
 		default:

@@ -257,6 +257,44 @@ func TestZFSPromoteCopy(t *testing.T) {
 	requireNoLeftovers(t)
 }
 
+// TestZFSPromoteLink promotes a copy in which the source replaced the directory of a child by a link to a
+// directory of this host. Nothing may be mounted there, also not at the next boot.
+func TestZFSPromoteLink(t *testing.T) {
+	lab(t)
+	dir := t.TempDir()
+	src, dst := dataset(t)
+	l := &failoverLab{newReplication(t, fmt.Sprintf(`
+[[job]]
+name = "home"
+source = %q
+recursive = true
+snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
+[[job.target]]
+name = "near"
+to = %q
+`, src, dst)), src, dst, dir + "/data"}
+	zfsCmd(t, "create", "-o", "mountpoint="+l.mountpoint, src)
+	zfsCmd(t, "create", src+"/child")
+	zfsCmd(t, "unmount", src+"/child")
+	victim := dir + "/etc"
+	require.NoError(t, os.Mkdir(victim, 0o700))
+	require.NoError(t, os.WriteFile(victim+"/shadow", []byte("mine"), 0o600))
+	require.NoError(t, os.Remove(l.mountpoint+"/child"))
+	require.NoError(t, os.Symlink(victim, l.mountpoint+"/child"))
+	l.must(t, "run", "home")
+	argv := l.onAlpha("promote", "--source-alive", "--mountpoint", dir+"/copy", "home")
+	o := result(exec.Command(argv[0], argv[1:]...))
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, dst+"/child is not mounted at "+dir+"/copy/child: "+dir+"/copy/child is a symbolic link in a ZFS filesystem")
+	require.Contains(t, o.stderr, "hint: check where it leads, then choose another mountpoint: zfs set mountpoint=/PATH "+dst+"/child")
+	require.FileExists(t, victim+"/shadow")
+	require.Equal(t, "noauto", strings.TrimSpace(zfsCmd(t, "get", "-Ho", "value", "canmount", dst+"/child")))
+	zfsCmd(t, "set", "mountpoint="+dir+"/child", dst+"/child")
+	o = l.must(t, "promote", "--source-alive", "--mountpoint", dir+"/copy", "home")
+	require.Equal(t, "yes", strings.TrimSpace(zfsCmd(t, "get", "-Ho", "value", "mounted", dst+"/child")), o)
+	require.FileExists(t, victim+"/shadow")
+}
+
 // TestZFSSwitchRotate renames a former source with newer data. Its holds are listed as stale, and only
 // holds --gc releases them. The reverse job reports to the check of the job, whose URL is not printed.
 func TestZFSSwitchRotate(t *testing.T) {

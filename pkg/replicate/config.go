@@ -168,7 +168,7 @@ type Target struct {
 	// Retention applies to the target; nil keeps everything.
 	Retention *Grid `toml:"retention,omitempty"`
 	// SentOnBy are jobs on the target's host that send this copy on. Retention and Mirror keep
-	// snapshots that they have not sent.
+	// snapshots that they have not sent, and "holds --gc" keeps their holds.
 	SentOnBy   []string   `toml:"sent_on_by,omitempty"`
 	Properties Properties `toml:"properties,omitempty"`
 	// First replaces the job's.

@@ -162,19 +162,22 @@ func (f *faults) diskActions(j *Job, d *Disk) {
 	}
 }
 
-// disksFaults checks that no two targets have the same disk, or the same name with a label.
+// disksFaults checks that no two targets have the same dataset of a disk, or the same name with a label.
 func (j *Job) disksFaults(f *faults) {
-	names, disks := map[string]string{}, map[string]string{}
+	names, disks, others := map[string]string{}, map[string]string{}, map[string]string{}
 	for i := range j.Targets {
 		t := &j.Targets[i]
 		if t.Disk == nil {
-			names[t.Name] = t.Name
+			names[t.Name], others[t.To] = t.Name, t.Name
 		}
 	}
 	for i := range j.Targets {
 		t := &j.Targets[i]
 		if t.Disk == nil {
 			continue
+		}
+		if other, ok := others[t.To]; ok {
+			f.addf("targets %q and %q are the same dataset, %s, but %q has no disk", other, t.Name, t.To, other)
 		}
 		for _, label := range slices.Sorted(maps.Keys(t.Disk.Pools)) {
 			if other, ok := names[t.Name+"-"+label]; ok {

@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,10 @@ func TestParseRefusesDisks(t *testing.T) {
 	twice := string(diskJob()) + strings.ReplaceAll(string(diskJob()[strings.Index(string(diskJob()), "[[job.target]]"):]), `name = "offsite"`, `name = "other"`)
 	_, err := Parse("x.toml", []byte(twice))
 	require.ErrorContains(t, err, `targets "offsite" and "other" are the same dataset on the same disk`)
+	to := regexp.MustCompile(`to = .*`).FindString(string(diskJob()))
+	_, err = Parse("x.toml", append(diskJob(), "\n[[job.target]]\nname = \"plain\"\n"+to+"\n"...))
+	require.ErrorContains(t, err, `targets "plain" and "offsite" are the same dataset, `)
+	require.ErrorContains(t, err, `but "plain" has no disk`)
 }
 
 func TestDiskState(t *testing.T) {

@@ -58,8 +58,7 @@ func (p *pair) needed(a *CopyState) map[uint64]string {
 
 // protected returns the versions of the copy that pruning must keep, by GUID, with the reason.
 func (p *pair) protected() map[uint64]string {
-	out := map[uint64]string{}
-	defer p.unsent(out)
+	out := p.target.unsent(p.copied)
 	for guid := range p.target.Partial {
 		out[guid] = "an interrupted receive needs it"
 	}

@@ -134,7 +134,9 @@ func (f *faults) notify(n *Notify, job string) {
 			f.addf("notify.ping: %w", err)
 		}
 	}
-	if n.PingFile != "" && CheckPath(strings.ReplaceAll(n.PingFile, jobVariable, job)) != nil {
+	if file := strings.ReplaceAll(n.PingFile, jobVariable, job); strings.Contains(file, "://") { // a secret
+		f.add(fault.Usagef("write the URL into a file, and the path of the file into ping_file", "notify.ping_file is a URL"))
+	} else if file != "" && CheckPath(file) != nil {
 		f.addf("notify.ping_file: %q is not an absolute path", n.PingFile)
 	}
 	if len(n.Mail) > maxRecipients {

@@ -40,6 +40,7 @@ func TestNotifyErrors(t *testing.T) {
 		`ping = "https://hc.example:` + secret + `x/"`:                                  "notify.ping: not a URL",
 		"ping = \"https://hc.example/" + secret + "\"\nping_file = \"/etc/zxfer/ping\"": "notify.ping and notify.ping_file exclude each other",
 		`ping_file = "ping"`:                                                            `notify.ping_file: "ping" is not an absolute path`,
+		`ping_file = "https://hc.example/` + secret + `"`:                               "notify.ping_file is a URL",
 		`mail = ["admin@example.org","root"]`:                                           "",
 		`mail = ["-oQ/tmp"]`:                                                            `notify.mail: "-oQ/tmp" is not a mail address`,
 		`mail = ["a@b\r\nBcc: c@d"]`:                                                    "is not a mail address",

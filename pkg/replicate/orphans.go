@@ -184,6 +184,12 @@ func (s *side) keepReason(d *zfs.Dataset, planned map[string]bool) string {
 			return "@" + have.Name + " does not belong to the job"
 		}
 	}
+	unsent := s.target.unsent(d)
+	for _, have := range d.Snapshots() {
+		if why := unsent[have.GUID]; why != "" {
+			return "@" + have.Name + " is kept: " + why
+		}
+	}
 	switch {
 	case d.ResumeToken() != "" || d.Inconsistent():
 		return "a receive into it was interrupted"

@@ -61,7 +61,7 @@ func typeMessage(key []string, message string) string {
 	}
 	must := "a table"
 	switch goType {
-	case "string":
+	case "string", "replicate.Secret", "plan.First":
 		must = "a string in quotes"
 	case "int":
 		must = "a whole number without quotes"

@@ -31,6 +31,7 @@ type side struct {
 	queryError error
 
 	// Only on a target:
+	target  *Target
 	mirror  *Mirror
 	exists  map[uint64]bool // GUIDs of the source's snapshots, for the mirror
 	overdue []*Orphan
@@ -66,7 +67,7 @@ func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
 			continue
 		}
 		s := add(t.Name, t.Retention)
-		s.mirror, s.overdue, s.orphans = t.Mirror, v.OverdueOrphans(t.Target), v.DueOrphans[t.Name]
+		s.target, s.mirror, s.overdue, s.orphans = t.Target, t.Mirror, v.OverdueOrphans(t.Target), v.DueOrphans[t.Name]
 		for _, p := range pairs {
 			if p.target == t && p.copied != nil {
 				c := candidate{source: p.source, dataset: p.copied, state: stateOf(p.source), protected: p.protected()}

@@ -78,7 +78,7 @@ func keyDocs() map[string][]keyDoc {
 			{"first", "-", `"fail"`, "replaces the job's"},
 			{"on_divergence", `"refuse"`, `"rotate"`, "`rotate` renames a diverged copy and sends in full"},
 			{"on_rename", `"refuse"`, `"follow"`, "`follow` renames a copy [like its source](../howto/diverged.md#renamed-sources)"},
-			{"sent_on_by", "-", `["offsite"]`, "jobs on the target's host that [send the copy on](../howto/relay.md): retention and mirror keep snapshots that these have not sent"},
+			{"sent_on_by", "-", `["offsite"]`, "jobs on the target's host that [send the copy on](../howto/relay.md): retention, mirror and `holds --gc` keep what they need"},
 		},
 		"job.target.snapshots": {
 			{"only", "-", `["*_daily"]`, "patterns of snapshots to send"},

@@ -91,12 +91,20 @@ func (v *Survey) sent(d *zfs.Dataset) (at uint64) {
 // datasets without a confirmed one. tags has the hold tags of the snapshots of ToConfirm. If nothing
 // was ever confirmed, it returns an error of class fault.Refused.
 func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
-	tag := v.Job.upstreamTag()
-	if tag == "" || v.Promoted {
+	tag, latest := v.Job.upstreamTag(), map[string]uint64{}
+	switch {
+	case tag == "":
 		v.forgetReceived()
 		return nil, nil
+	case v.Promoted:
+		for _, d := range v.Source.Datasets {
+			if s, any := d.Latest(); any {
+				latest[d.Name] = s.CreateTXG
+			}
+		}
+		v.recordReceived(latest)
+		return nil, nil
 	}
-	latest := map[string]uint64{}
 	l, receiving, missing := *v.Source, false, []string{}
 	l.Datasets, v.Unconfirmed, v.Waiting = nil, map[string]int{}, map[string]bool{}
 	for _, d := range v.Source.Datasets {
@@ -135,7 +143,23 @@ func (v *Survey) Confirm(tags map[string][]string) (notes []string, err error) {
 	}
 	v.Source = &l
 	v.recordReceived(latest)
+	v.recordWaiting()
 	return notes, nil
+}
+
+// recordWaiting records that the run could not send the datasets in Waiting, so that they become late.
+func (v *Survey) recordWaiting() {
+	for i := range v.Job.Targets {
+		t := &v.Job.Targets[i]
+		for name := range v.Waiting {
+			if v.Excluded[t.Name][name] {
+				continue
+			}
+			a := v.State.Copy(name, t.Name)
+			a.Target = cmp.Or(a.Target, t.CopyOf(v.Root, name))
+			a.Hold(v.Started)
+		}
+	}
 }
 
 // Received records what the upstream job of a relay has confirmed for a dataset.
@@ -148,6 +172,9 @@ type Received struct {
 	Latest uint64 `json:"createtxg"`
 	// Unconfirmed counts the later snapshots.
 	Unconfirmed int `json:"unconfirmed,omitempty"`
+	// Promoted means that a fail over made the dataset the source. Latest is its most recent snapshot
+	// then.
+	Promoted bool `json:"promoted,omitempty"`
 }
 
 // recordReceived updates the state of a relay. latest has the createtxg of the most recent confirmed
@@ -170,7 +197,7 @@ func (v *Survey) recordReceived(latest map[string]uint64) {
 	for name, txg := range latest {
 		known := v.State.Dataset(name)
 		was := cmp.Or(known.Received, &Received{})
-		now := &Received{State: was.State.Next(cmp.Or(events[name], other)), Since: v.Started, Latest: txg, Unconfirmed: v.Unconfirmed[name]}
+		now := &Received{State: was.State.Next(cmp.Or(events[name], other)), Since: v.Started, Latest: txg, Unconfirmed: v.Unconfirmed[name], Promoted: v.Promoted}
 		if now.State != decide.ReceivedNew && !was.Since.After(v.Started) { // otherwise the clock was wrong
 			now.Since = was.Since
 		}
@@ -178,7 +205,7 @@ func (v *Survey) recordReceived(latest map[string]uint64) {
 	}
 }
 
-// forgetReceived removes the state of a relay from a job that is none, or whose source no job sends.
+// forgetReceived removes the state of a relay from a job that is none.
 func (v *Survey) forgetReceived() {
 	for _, known := range v.State.Datasets {
 		if known.Received != nil {
@@ -187,23 +214,25 @@ func (v *Survey) forgetReceived() {
 	}
 }
 
-// unsent adds the snapshots of a copy that a relay has not sent on to out, with the reason. The oldest
+// unsent returns the snapshots of a copy that a relay has not sent on, by GUID, with the reason. The oldest
 // bookmark of a relay is what its slowest target has. Without a bookmark it has sent nothing.
-func (p *pair) unsent(out map[uint64]string) {
-	for _, job := range p.target.SentOnBy {
+func (t *Target) unsent(copied *zfs.Dataset) map[uint64]string {
+	out := map[uint64]string{}
+	for _, job := range t.SentOnBy {
 		sent := uint64(0)
-		for _, v := range p.copied.Versions {
+		for _, v := range copied.Versions {
 			if v.Kind == zfs.Bookmark && strings.HasPrefix(v.Name, zfs.TagPrefix+job+":") {
 				sent = v.CreateTXG // versions are sorted
 				break
 			}
 		}
-		for _, s := range p.copied.Snapshots() {
+		for _, s := range copied.Snapshots() {
 			if s.CreateTXG > sent && out[s.GUID] == "" {
 				out[s.GUID] = "job " + job + notSentOn
 			}
 		}
 	}
+	return out
 }
 
 const notSentOn = " has not sent it on"
@@ -255,8 +284,5 @@ func (t *Target) sentOnFaults(f *faults) {
 		if !hostName.MatchString(job) {
 			f.addf("sent_on_by: %q is not the name of a job", job)
 		}
-	}
-	if len(t.SentOnBy) > 0 && t.Retention == nil && t.Mirror == nil {
-		f.addf("sent_on_by has no effect without retention or mirror: nothing is destroyed on the target")
 	}
 }

@@ -41,6 +41,10 @@ func (j *Job) Reverse(t *Target, source, to endpoint.Endpoint) (*Job, error) {
 		return nil, fault.Usagef("replicate a dataset below it instead",
 			"job %q: its source is the root dataset of a pool, which cannot receive a copy", j.Name)
 	}
+	if from := j.Snapshots.ReceivedFrom; from != "" {
+		return nil, fault.Refusef("if nothing sends to the source any more, replace snapshots.received_from by snapshots.take",
+			"job %q has no reverse job: %s sends its source, so both would send to it", j.Name, from)
+	}
 	transfer := *j.TransferTo(t)
 	transfer.Decrypt = false
 	switch transfer.Dial {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
 )
 
 const pairFile = `# my jobs
@@ -89,6 +90,10 @@ dial = 'target'
 		[]any{back.Source, back.Retention, back.Targets[0].Retention, back.Snapshots.Take, back.Holds, back.Transfer.Dial})
 	_, err = j.Reverse(&j.Targets[0], copied, endpoint.Endpoint{Name: "tank"})
 	require.ErrorContains(t, err, "root dataset of a pool")
+	j.Snapshots = Snapshots{ReceivedFrom: "first:near"}
+	_, err = j.Reverse(&j.Targets[0], copied, source)
+	require.ErrorContains(t, err, `job "home" has no reverse job: first:near sends its source`)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
 }
 
 // TestRoleEdit switches the jobs of a file and back, and expects that only the affected lines

@@ -74,8 +74,8 @@ type Attempt struct {
 	// Failing is the start of the first failed run since Success, or zero. Status uses it if no
 	// run ever succeeded, or Success is wrong because of the clock.
 	Failing time.Time `json:"failing_since,omitzero"`
-	// Held is the start of the first run since Tried that a pause or a closed bandwidth window kept
-	// from sending, or zero. Status uses it for copies that never arrived.
+	// Held is the start of the first run since Tried that a pause, a closed bandwidth window or an
+	// unconfirmed source kept from sending, or zero. Status uses it for copies that never arrived.
 	Held    time.Time `json:"held_since,omitzero"`
 	Outcome string    `json:"outcome,omitempty"` // of the last run, like Error, which is "" after a success
 	Error   string    `json:"error,omitempty"`
@@ -98,7 +98,7 @@ func (a *Attempt) Record(began time.Time, err error) {
 	a.Outcome, a.Error, a.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 }
 
-// Hold records that the run that started at began could not send because of a pause or a window.
+// Hold records that the run that started at began could not send for a reason of Held.
 func (a *Attempt) Hold(began time.Time) {
 	if a.Held.IsZero() || a.Held.After(began) {
 		a.Held = began

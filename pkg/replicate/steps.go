@@ -100,6 +100,18 @@ func (s *State) MayHold(target string, snapshots []string) {
 	}
 }
 
+// MayHoldCopies records snapshots of copies that may have the job's hold for a target. sourceOf returns the
+// source dataset of a copy.
+func (s *State) MayHoldCopies(target string, snapshots []string, sourceOf func(copied string) string) {
+	for _, full := range snapshots {
+		copied, _, _ := zfs.ParseVersion(full)
+		a := s.Copy(sourceOf(copied), target)
+		if !slices.ContainsFunc(a.Held, func(h Held) bool { return h.Target == full }) {
+			a.Held = append(a.Held, Held{Target: full})
+		}
+	}
+}
+
 // Unheld drops snapshots that certainly have no hold, because MayHold recorded them too early.
 func (s *State) Unheld(target string, snapshots []string) {
 	for _, full := range snapshots {

@@ -41,7 +41,7 @@ func (f *File) validate(at locations) error {
 		}
 		seen[j.Name] = true
 	}
-	errs = append(errs, f.overlaps()...)
+	errs = append(errs, append(f.overlaps(), f.standbyFaults()...)...)
 	for i, err := range errs {
 		errs[i] = fmt.Errorf("%s%w", at.file(), err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,10 +76,10 @@ func ParseRole(value string) (r Role, err error) {
 
 func isRoleID(s string) bool { return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// isRoleName reports whether s has the form of the name of a job or target.
-func isRoleName(s string) bool {
-	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
-}
+// isRoleName reports whether s has the form of the name of a job or target. In a hint, it cannot be a flag.
+func isRoleName(s string) bool { return roleName.MatchString(s) }
+
+var roleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
 // RoleIn returns the role in the properties of one dataset, the zero Role if it sets no
 // role itself. An invalid value is an error.

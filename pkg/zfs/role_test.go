@@ -27,7 +27,7 @@ func TestParseRole(t *testing.T) {
 		"", "source", valid + " ", " " + valid, valid + "\n", strings.ToUpper(valid), strings.Replace(valid, "source", "owner", 1),
 		strings.Replace(valid, id, id[1:], 1), strings.Replace(valid, "- ", "-- ", 1), strings.Replace(valid, "home", "ho/me", 1), strings.Replace(valid, "home", "", 1),
 		strings.Replace(valid, "1795687500", "-1", 1), strings.Replace(valid, "1795687500", "01795687500", 1), strings.Replace(valid, "1795687500", "99999999999999999999", 1),
-		strings.Replace(valid, "home", strings.Repeat("h", 100), 1),
+		strings.Replace(valid, "home", strings.Repeat("h", 100), 1), strings.Replace(valid, "home", "--rollback", 1), strings.Replace(valid, "near", "-n", 1),
 	} {
 		_, err := ParseRole(value)
 		require.ErrorContains(t, err, "zxfer did not write", value)

@@ -159,7 +159,8 @@ func refusedRole(state Roles, event RoleEvent) (why, hint string) {
 		}
 		return "the copy became the source", "to make the former source a copy: " + toSwitch
 	case PromotedLost:
-		return "the copy became the source, and the former source cannot be reached", "when it returns: " + toSwitch
+		return "the copy became the source, and the former source is missing or cannot be reached",
+			"if a switch has renamed it: zxfer replicate run JOB-reverse\nwhen it returns: " + toSwitch
 	case Switched:
 		return "the copy became the source, and this source is its copy", "to switch back, name the reverse job: " + toSwitch + "-reverse"
 	case TwoSources:

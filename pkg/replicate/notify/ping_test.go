@@ -10,8 +10,10 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -305,9 +307,9 @@ func TestReadSecret(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "ping")
-	_, err := ReadSecret(name)
+	_, err := ReadSecret(name, "")
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, odd := ReadSecret("/nonexistent/it's; rm -rf x")
+	_, odd := ReadSecret("/nonexistent/it's; rm -rf x", "")
 	require.Equal(t, "create it: install -D -m 600 /dev/null '/nonexistent/it'\\''s; rm -rf x'\nwrite the ping URL of the check into its first line", fault.HintOf(odd))
 	write := func(text string, mode os.FileMode) {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
@@ -315,21 +317,45 @@ func TestReadSecret(t *testing.T) {
 	}
 	for _, mode := range []os.FileMode{0o600, 0o400, 0o640} {
 		write(" https://hc.example/x \nmore\n", mode)
-		text, err := ReadSecret(name)
+		text, err := ReadSecret(name, "")
 		require.NoError(t, err)
 		require.Equal(t, "https://hc.example/x", text)
 	}
 	for _, mode := range []os.FileMode{0o644, 0o660, 0o604, 0o602, 0o777} {
 		write("https://hc.example/x", mode)
-		_, err := ReadSecret(name)
+		_, err := ReadSecret(name, "")
 		require.ErrorContains(t, err, "other users may read it", "%o", mode)
 		require.Equal(t, "chmod g-w,o= "+name, fault.HintOf(err))
 	}
 	for _, text := range []string{"", "\nhttps://hc.example/x", strings.Repeat("x", maxSecret+1)} {
 		write(text, 0o600)
-		_, err := ReadSecret(name)
+		_, err := ReadSecret(name, "")
 		require.ErrorContains(t, err, "its first line is empty")
 	}
-	_, err = ReadSecret(dir)
+	_, err = ReadSecret(dir, "")
 	require.ErrorContains(t, err, "not a regular file")
+}
+
+// TestSecretOfAccount expects that root reads the file of a job's account, and that no hint takes it away from
+// that account.
+func TestSecretOfAccount(t *testing.T) {
+	t.Parallel()
+	nobody, err := user.Lookup("nobody")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("requires root and the account nobody")
+	}
+	uid, err := strconv.Atoi(nobody.Uid)
+	require.NoError(t, err)
+	name := filepath.Join(t.TempDir(), "ping")
+	require.NoError(t, os.WriteFile(name, []byte("https://hc.example/x"), 0o600))
+	require.NoError(t, os.Chown(name, uid, 0))
+	_, err = ReadSecret(name, "nobody")
+	require.NoError(t, err)
+	_, err = ReadSecret("/nonexistent/x", "nobody")
+	require.Contains(t, fault.HintOf(err), "create it: install -D -m 600 -o nobody /dev/null /nonexistent/x\n")
+	for account, owner := range map[string]string{"": "root", "daemon": "daemon"} {
+		_, err = ReadSecret(name, account)
+		require.ErrorContains(t, err, "belongs to another user")
+		require.Equal(t, "chown "+owner+" "+name, fault.HintOf(err))
+	}
 }

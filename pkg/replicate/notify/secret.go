@@ -1,11 +1,15 @@
 package notify
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/user"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -18,12 +22,16 @@ import (
 // maxSecret bounds the size of a secret file in bytes.
 const maxSecret = 4096
 
-// ReadSecret returns the first line of a file that only its owner, root or this account, and its
-// group may read.
-func ReadSecret(name string) (string, error) {
+// ReadSecret returns the first line of a file that only its owner and its group may read. The owner is root,
+// this account or account, the user of the job ("" = root).
+func ReadSecret(name, account string) (string, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fault.Failf("create it: "+zfs.CommandLine([]string{"install", "-D", "-m", "600", "/dev/null", name})+"\nwrite the ping URL of the check into its first line",
+		create := []string{"install", "-D", "-m", "600", "/dev/null", name}
+		if account != "" {
+			create = slices.Insert(create, 4, "-o", account)
+		}
+		return "", fault.Failf("create it: "+zfs.CommandLine(create)+"\nwrite the ping URL of the check into its first line",
 			"%w", err)
 	}
 	if err != nil {
@@ -40,8 +48,8 @@ func ReadSecret(name string) (string, error) {
 		return "", fmt.Errorf("%s is not a regular file", name)
 	case info.Mode().Perm()&0o027 != 0:
 		return "", fault.Failf(zfs.CommandLine([]string{"chmod", "g-w,o=", name}), "%s: other users may read it, or its group may change it", name)
-	case of == nil || of.Uid != 0 && int(of.Uid) != os.Geteuid():
-		return "", fault.Failf(zfs.CommandLine([]string{"chown", "root", name}), "%s belongs to another user", name)
+	case of == nil || of.Uid != 0 && int(of.Uid) != os.Geteuid() && !isUser(of.Uid, account):
+		return "", fault.Failf(zfs.CommandLine([]string{"chown", cmp.Or(account, "root"), name}), "%s belongs to another user", name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
 	if err != nil {
@@ -52,4 +60,10 @@ func ReadSecret(name string) (string, error) {
 		return "", fmt.Errorf("%s: its first line is empty, or it has more than %d bytes", name, maxSecret)
 	}
 	return line, nil
+}
+
+// isUser reports whether a user ID is that of an account.
+func isUser(uid uint32, account string) bool {
+	u, err := user.Lookup(account)
+	return account != "" && err == nil && u.Uid == strconv.FormatUint(uint64(uid), 10)
 }

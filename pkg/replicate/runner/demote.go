@@ -3,7 +3,9 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -13,6 +15,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -87,11 +90,11 @@ func (s *roleSwitch) planUnmountable() {
 // planRotate renames the former source. The reverse job then sends in full. The job file changes
 // first, because the pair is no longer recognized after the rename.
 func (s *roleSwitch) planRotate(newer []string) {
-	s.note("%s keeps what the copy lacks: %s", s.root+zfs.DivergedSuffix(s.Now()), strings.Join(shorten(newer), ", "))
-	s.planUnmountable()
-	s.addFileStep()
 	d := s.reads.Datasets[0]
 	a := zfs.DivergedCopy{Dataset: d.Name, GUID: d.GUID, As: d.Name + zfs.DivergedSuffix(s.Now())}
+	s.note("%s keeps what the copy lacks: %s", a.As, strings.Join(shorten(newer), ", "))
+	s.planUnmountable()
+	s.addFileStep()
 	s.add(s.jobRun.source, zfs.CommandLine([]string{"zfs", "rename", a.Dataset, a.As}), func(ctx context.Context) error {
 		return hosts.Run(ctx, s.jobRun.source, hosts.OpRenameDiverged, []zfs.DivergedCopy{a})
 	})
@@ -144,7 +147,7 @@ func (s *roleSwitch) planCleanup() {
 		var names []string
 		for _, d := range side.all {
 			for _, v := range d.Snapshots() {
-				if strings.HasPrefix(v.Name, switchPrefix) && v.Name != switchPrefix+s.id && !s.isBase(d, v) {
+				if switchSnapshot.MatchString(v.Name) && v.Name != switchPrefix+s.id && !s.isBase(d, v) {
 					names = append(names, v.In(d.Name))
 				}
 			}
@@ -245,7 +248,13 @@ func (s *roleSwitch) addFileStep() {
 	if s.file.edit.Add != nil {
 		s.result.ReverseText = s.file.edit.Add.PrintedText()
 	}
-	s.add(nil, s.file.describe(), func(context.Context) error { return s.file.write() })
+	s.add(nil, s.file.describe(), func(ctx context.Context) error {
+		err := statedir.WithLock(ctx, s.StateDir, s.file.write) // another switch may change the file
+		if errors.Is(err, fs.ErrPermission) {                   // root owns the state directory
+			err = s.file.write()
+		}
+		return err
+	})
 }
 
 // planFile prepares the change of the job file. It refuses a file that cannot be changed before

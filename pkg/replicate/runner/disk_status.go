@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"zxfer/pkg/replicate"
@@ -96,4 +97,20 @@ func (j *JobStatus) addDisks(disks []*DiskStatus) {
 		j.Problems = append(j.Problems, &Problem{State: Late, To: []string{d.To}, Error: fmt.Sprintf("%s; its copies are late", why),
 			Hint: "attach the disk; if there is no schedule: zxfer replicate run " + j.Job})
 	}
+}
+
+// judgeRuns makes a job late that no longer runs, and whose targets are all on disks: the age of their copies does
+// not show that.
+func (j *JobStatus) judgeRuns(of *replicate.Job, last *statedir.Run, due *deadline) {
+	scheduled := slices.ContainsFunc(of.Targets, func(t replicate.Target) bool { return t.Disk == nil })
+	if len(of.Targets) == 0 || scheduled || last == nil || due.active || due.future(last.Started) {
+		return
+	}
+	at, _, ok := due.after(due.pause.DueFrom(last.Started, due.now))
+	if !ok || !due.now.After(at.Add(due.grace)) {
+		return
+	}
+	j.Late = true
+	j.Problems = append(j.Problems, &Problem{State: Late, Error: "no run since " + last.Started.Local().Format(time.DateTime),
+		Hint: "check that its timer is active: systemctl list-timers"})
 }

@@ -271,12 +271,18 @@ func (d *diskRun) use(ctx context.Context) {
 		return
 	}
 	guid, _ := strconv.ParseUint(found[root]["guid"].Value, 10, 64) // 0 = no such dataset
-	if d.state.Root != 0 && guid != d.state.Root {
+	if d.state.Root != 0 && guid != d.state.Root && !d.replaced() {
 		d.fail(fault.Refusef("if you emptied the disk, give it another label in disk.pools; the next run sends everything",
 			"%s does not have the copy %s that earlier runs made: it may be another disk with the same GUID", d.state, root))
 		return
 	}
 	d.state.Seen = d.run.Started
+}
+
+// replaced reports whether a run renamed the copy that Root identifies, to replace it, and was killed before it
+// recorded the new one.
+func (d *diskRun) replaced() bool {
+	return slices.ContainsFunc(d.jobRun.state.Diverged, func(a replicate.DivergedCopy) bool { return a.Target == d.name && a.GUID == d.state.Root })
 }
 
 // detachDisks exports the pools that a run imported, and remembers the copies. It continues after an

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/zfs"
@@ -298,4 +299,29 @@ func TestDiskHolds(t *testing.T) {
 		}
 		require.NotEmpty(t, held)
 	}
+}
+
+// TestDiskJobWithoutRuns expects that a job whose copies on disks are never late is late if it no longer runs.
+func TestDiskJobWithoutRuns(t *testing.T) {
+	t.Parallel()
+	r := newDisks(t, func(text string) string {
+		return strings.NewReplacer("late = \"14d\"\n", "", "recursive = true\n", "recursive = true\nschedule = \"hourly\"\n").Replace(text)
+	})
+	r.Attach(blueGUID, true)
+	_, err := r.try(t)
+	require.NoError(t, err)
+	status := func(after time.Duration) *JobStatus {
+		return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).Add(after), nil).Jobs[0]
+	}
+	require.Equal(t, OK, status(time.Hour).State)
+	js := status(2 * time.Hour)
+	require.Equal(t, Late, js.State)
+	require.True(t, js.Late)
+	require.Len(t, js.Problems, 1)
+	require.Equal(t, "no run since "+time.Unix(r.now, 0).Format(time.DateTime), js.Problems[0].Error)
+	until := time.Unix(r.now, 0).Add(3 * time.Hour)
+	s := statedir.Peek(r.dir, "j")
+	require.NoError(t, s.SavePause(&decide.Pause{Since: time.Unix(r.now, 0), Until: until}))
+	require.Equal(t, OK, status(2*time.Hour).State)
+	require.Equal(t, Late, status(5*time.Hour).State)
 }

@@ -310,6 +310,24 @@ func (f *failover) hold(s *side, datasets []*zfs.Dataset, guids map[uint64]bool)
 		return
 	}
 	f.add(s, "hold "+english.Plural(len(names), "common snapshot", ""), func(ctx context.Context) error {
+		f.recordHolds(s, names)
 		return s.place(ctx, replicate.Tag(f.job.Name, f.t.name), names)
 	})
+}
+
+// recordHolds records snapshots of a side that may have the job's hold. Without the record, holds --gc
+// releases them, unless this host has no records of the job.
+func (f *failover) recordHolds(s *side, names []string) {
+	st := f.jobRun.state
+	switch {
+	case st.LastRun == nil:
+		return
+	case s == f.t:
+		st.MayHoldCopies(f.t.name, names, func(copied string) string { return f.root + strings.TrimPrefix(copied, f.copyRoot) })
+	default:
+		st.MayHold(f.t.name, names)
+	}
+	if err := f.store.Save(st); err != nil {
+		f.note("cannot record holds: %v", err)
+	}
 }

@@ -6,11 +6,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -178,27 +181,72 @@ func TestSwitchWithNotify(t *testing.T) {
 	}
 }
 
-// TestHoldsOfStandbyJob expects that the holds of a standby job are stale after its reverse job ran.
+// staleHolds returns the number of stale holds of job home.
+func (p *rolePair) staleHolds(t *testing.T) (n int) {
+	t.Helper()
+	held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
+	require.NoError(t, err)
+	for _, h := range held {
+		if h.Tag == replicate.Tag("home", "near") && h.Stale {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHoldsOfStandbyJob expects that the holds of a standby job are stale after its reverse job ran. A run
+// whose transfers were paused, or that preceded the last switch, does not count.
 func TestHoldsOfStandbyJob(t *testing.T) {
 	t.Parallel()
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
 	_, err := p.doSwitch(t, "home", FailoverOptions{})
 	require.NoError(t, err)
-	stale := func() (n int) {
-		held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
-		require.NoError(t, err)
-		for _, h := range held {
-			if h.Tag == replicate.Tag("home", "near") && h.Stale {
-				n++
-			}
-		}
-		return n
-	}
-	require.Zero(t, stale())
+	require.Zero(t, p.staleHolds(t))
 	p.Write("dst/copy/a", []byte("new"))
+	reverse, err := statedir.Open(p.dir, "home-reverse")
+	require.NoError(t, err)
+	require.NoError(t, reverse.SavePause(&decide.Pause{TransfersOnly: true}))
 	require.NoError(t, p.runJob(t, "home-reverse"))
-	require.Equal(t, 4, stale())
+	require.Zero(t, p.staleHolds(t), "nothing was sent")
+	require.NoError(t, reverse.SavePause(&decide.Pause{Until: time.Unix(p.now, 0)}))
+	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.Equal(t, 4, p.staleHolds(t))
+
+	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	require.NoError(t, err)
+	require.NoError(t, p.runJob(t, "home"))
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Zero(t, p.staleHolds(t), "the reverse job ran before the second switch")
+}
+
+// TestHoldsOfPromotion kills a run between its receives and its holds, and promotes the copy. It expects that
+// the holds on the common snapshots, which that run did not record, are not stale.
+func TestHoldsOfPromotion(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	p.Write("src/a", []byte("new"))
+	killed, received, around := errors.New("killed"), 0, p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		switch {
+		case op == zfs.OpReceive:
+			received++
+		case received >= 2 && op != zfs.OpSend:
+			return killed
+		}
+		return around(ctx, op, names, do)
+	}
+	require.Error(t, p.runJob(t, "home"))
+	p.Around = around
+	_, err := p.doPromote(t, FailoverOptions{SourceAlive: true})
+	require.NoError(t, err)
+	latest := p.names("dst/copy/a")[1]
+	for _, d := range []string{"src/a", "src/a/c", "dst/copy/a", "dst/copy/a/c"} {
+		require.Equal(t, []string{"zxfer:home:near"}, p.held(d+"@"+latest))
+	}
+	require.Zero(t, p.staleHolds(t))
 }
 
 // TestRoleHintNamesTarget expects that the hints of a job with several targets name one.

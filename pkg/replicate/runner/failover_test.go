@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -115,6 +117,7 @@ func TestSwitchThereAndBack(t *testing.T) {
 	t.Parallel()
 	p := newRolePair(t)
 	p.Write("src/a", []byte("one"))
+	p.snapshot("src/a", switchPrefix+"mine")
 	require.NoError(t, p.runJob(t, "home"))
 	p.Write("src/a/c", []byte("two"))
 	before := p.state()
@@ -169,6 +172,8 @@ func TestSwitchThereAndBack(t *testing.T) {
 	require.Len(t, jobs.Jobs, 2)
 	p.Write("src/a", []byte("five"))
 	require.NoError(t, p.runJob(t, "home"), "increments continue")
+	require.Equal(t, switchPrefix+"mine", p.names("src/a")[0], "a snapshot of the user")
+	p.destroy("src/a@" + switchPrefix + "mine")
 	for _, n := range []string{"dst/copy/a", "dst/copy/a/c"} {
 		all := p.names(n)
 		require.Equal(t, p.names(strings.Replace(n, "dst/copy", "src", 1)), all)
@@ -471,6 +476,33 @@ func TestSwitchRefusesFile(t *testing.T) {
 	}
 }
 
+// TestSwitchLocksFile expects that a switch does not change the job file while another one does.
+func TestSwitchLocksFile(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	before, err := os.ReadFile(p.file)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, f := p.runner(t), p.jobs(t)
+	r.Log = func(text string) {
+		if strings.Contains(text, "as standby") {
+			cancel() // otherwise it would wait for the lock
+		}
+	}
+	require.NoError(t, statedir.WithLock(t.Context(), p.dir, func() error {
+		_, err := r.Switch(ctx, f.Find("home"), &JobFile{Path: p.file, Jobs: f}, FailoverOptions{})
+		require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+		return nil
+	}))
+	now, err := os.ReadFile(p.file)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(now))
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.True(t, p.jobs(t).Find("home").Standby)
+}
+
 // TestSwitchTarget expects that a job with several targets needs the name of one.
 func TestSwitchTarget(t *testing.T) {
 	t.Parallel()
@@ -499,6 +531,29 @@ func TestSwitchBusySource(t *testing.T) {
 	require.Empty(t, p.role(t, "src/a").Kind)
 	p.fail("", "", nil)
 	require.NoError(t, p.runJob(t, "home"))
+}
+
+// TestSwitchWithoutDescendants expects that a switch of a job without recursive = true names the descendants that
+// it unmounts, and that an abort mounts them again.
+func TestSwitchWithoutDescendants(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, "recursive = true\n", "", 1)), 0o600))
+	require.NoError(t, p.runJob(t, "home"))
+	around := p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		if op == zfs.OpSnapshot && strings.Contains(names[0], switchPrefix) {
+			return errors.New("killed")
+		}
+		return around(ctx, op, names, do)
+	}
+	f, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.Error(t, err)
+	require.Contains(t, f.Notes, "the copy does not have src/a/c: it becomes read-only and is unmounted")
+	require.Equal(t, []string{"no", "no"}, []string{p.Get("src/a", "mounted"), p.Get("src/a/c", "mounted")})
+	_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"yes", "yes"}, []string{p.Get("src/a", "mounted"), p.Get("src/a/c", "mounted")})
 }
 
 // TestSwitchVolume switches a volume there and back.

@@ -28,7 +28,7 @@ func PingURL(j *replicate.Job) (*url.URL, error) {
 	if j.Notify.PingFile != "" {
 		var err error
 		where = j.Notify.PingFile
-		if text, err = notify.ReadSecret(where); err != nil {
+		if text, err = notify.ReadSecret(where, j.User); err != nil {
 			return nil, fmt.Errorf("notify.ping_file: %w", err)
 		}
 	}
@@ -76,18 +76,30 @@ func (r *Runner) notifyEnd(ctx context.Context, j *replicate.Job, p *notify.Ping
 			done()
 		}
 	}
-	if !r.NoMail {
-		note(r.MailLast(ctx, j))
+	switch {
+	case r.NoMail:
+	case rec != nil && !rec.Skipped:
+		note(r.mailAbout(ctx, j, rec)) // the log lacks it if the state directory is full
+	case failedUnrecorded(rec, err):
+		note(r.MailLast(ctx, j, err.Error()))
+	default:
+		note(r.MailLast(ctx, j, ""))
 	}
+}
+
+// failedUnrecorded reports whether a run failed without a record. Otherwise, a run without one was refused
+// or interrupted: another run is in progress, or the job is paused.
+func failedUnrecorded(rec *statedir.Run, err error) bool {
+	return rec == nil && err != nil && fault.ClassOf(err) != fault.Refused && fault.ClassOf(err) != fault.Interrupted
 }
 
 // signal returns the ping at the end of a run, with its message.
 func (r *Runner) signal(j *replicate.Job, rec *statedir.Run, err error) (s notify.Signal, body string, send bool) {
 	switch {
-	case rec == nil && (err == nil || fault.ClassOf(err) == fault.Refused || fault.ClassOf(err) == fault.Interrupted):
-		return "", "", false // another run is in progress, or the job is paused
-	case rec == nil:
+	case failedUnrecorded(rec, err):
 		return notify.Failure, printable.Text(err.Error()), true
+	case rec == nil:
+		return "", "", false
 	case rec.Paused != "" && rec.Succeeded():
 		if p, _ := statedir.Paused(r.StateDir, j.Name, r.Now()); p.Forgotten(r.Now()) {
 			return notify.Log, summary(rec) + "The pause has no end and lasts longer than a week, so that this is not a success.\n", true
@@ -101,61 +113,82 @@ func (r *Runner) signal(j *replicate.Job, rec *statedir.Run, err error) (s notif
 	return notify.Failure, summary(rec), true
 }
 
-// MailLast sends the mail that the job's last run is due, if any. Each run is considered once.
-func (r *Runner) MailLast(ctx context.Context, j *replicate.Job) error {
+// MailLast sends the mail that the job's last run is due, if any. Each run is considered once. failed, if
+// not "", is the reason why a run failed that may have left no record.
+func (r *Runner) MailLast(ctx context.Context, j *replicate.Job, failed string) error {
 	if !j.Notify.HasMail() {
 		return nil
 	}
 	store := statedir.Peek(r.StateDir, j.Name)
 	last, err := store.LastRun()
-	if err != nil || last == nil {
-		return err
-	}
-	before, err := store.Mailed()
-	if err != nil || before.Run.Equal(last.Started) {
-		return err
-	}
-	event := decide.RunFailed
+	before, unreadable := store.Mailed()
+	err = cmp.Or(err, unreadable)
 	switch {
-	case last.Succeeded():
-		event = decide.RunSucceeded
-	case last.Stopped:
-		event = decide.RunStopped
+	case err != nil && failed == "":
+		return err
+	case err == nil && last != nil && !before.Run.Equal(last.Started):
+		return r.mailAbout(ctx, j, last)
+	case failed != "":
+		return r.MailUnrecorded(ctx, j, failed)
 	}
-	return r.mailAbout(ctx, j, store, before, last, event)
+	return nil
 }
 
-// MailKilled sends a mail about a run that was killed and left no record. result is the reason in
-// systemd's words, such as "oom-kill".
-func (r *Runner) MailKilled(ctx context.Context, j *replicate.Job, result string) error {
+// MailUnrecorded sends a mail about a run that left no record, for example because it was killed. why is
+// its error.
+func (r *Runner) MailUnrecorded(ctx context.Context, j *replicate.Job, why string) error {
 	if !j.Notify.HasMail() {
 		return nil
 	}
 	store := statedir.Peek(r.StateDir, j.Name)
 	before, err := store.Mailed()
 	if err != nil {
-		return err
+		before = &statedir.Mailed{} // the state directory may be the reason of the failure
+	}
+	if last, err := store.LastRun(); err == nil && last != nil {
+		before.Run = last.Started // otherwise a success before this run would end the failure
 	}
 	now := r.Now()
-	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Ended: now, Outcome: outcome.Failed, Error: "the run was killed: " + result}
-	return r.mailAbout(ctx, j, store, before, run, decide.RunFailed)
+	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Ended: now, Outcome: outcome.Failed, Error: why}
+	return r.mail(ctx, j, store, before, run, decide.RunFailed)
 }
 
-// mailAbout sends the mail that a run is due, and records it.
-func (r *Runner) mailAbout(ctx context.Context, j *replicate.Job, store *statedir.Store, before *statedir.Mailed, run *statedir.Run, event decide.MailEvent) error {
+// mailAbout sends the mail that a recorded run is due.
+func (r *Runner) mailAbout(ctx context.Context, j *replicate.Job, run *statedir.Run) error {
+	if !j.Notify.HasMail() {
+		return nil
+	}
+	store := statedir.Peek(r.StateDir, j.Name)
+	m, err := store.Mailed()
+	if err != nil {
+		return err
+	}
+	m.Run = run.Started
+	event := decide.RunFailed
+	switch {
+	case run.Succeeded():
+		event = decide.RunSucceeded
+	case run.Stopped:
+		event = decide.RunStopped
+	}
+	return r.mail(ctx, j, store, m, run, event)
+}
+
+// mail sends the mail that a run is due after an event, and saves m, which is the record before.
+func (r *Runner) mail(ctx context.Context, j *replicate.Job, store *statedir.Store, m *statedir.Mailed, run *statedir.Run, event decide.MailEvent) error {
 	state := decide.MailQuiet
-	if before.Failing {
+	if m.Failing {
 		state = decide.MailFailing
 	}
 	next, _ := state.Next(event) // it never fails
-	now := &statedir.Mailed{Run: run.Started, At: before.At, Failing: next == decide.MailFailing}
-	if state.Mails(event, j.Notify.WhetherAlways(), before.At, r.Now()) {
-		now.At = r.Now().UTC().Truncate(time.Second)
+	m.Failing = next == decide.MailFailing
+	if state.Mails(event, j.Notify.WhetherAlways(), m.At, r.Now()) {
+		m.At = r.Now().UTC().Truncate(time.Second)
 		if err := r.SendMail(ctx, j, subject(run, state), summary(run)); err != nil {
 			return err
 		}
 	}
-	return store.SaveMailed(now)
+	return store.SaveMailed(m)
 }
 
 // subject returns the subject of the mail about a run.

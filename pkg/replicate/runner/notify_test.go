@@ -225,9 +225,73 @@ func TestMailOnFailure(t *testing.T) {
 	r.fail("", "", nil)
 	require.Equal(t, []string{"zxfer: j on " + localHost() + ": works again"}, hour())
 	require.Empty(t, hour())
-	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job))
-	require.NoError(t, r.runner(t).MailKilled(t.Context(), r.job, "oom-kill"))
+	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job, ""))
+	r.now += 1800
+	require.NoError(t, r.runner(t).MailUnrecorded(t.Context(), r.job, "the run was killed: oom-kill"))
 	require.Equal(t, []string{"zxfer: j on " + localHost() + ": failed: the run was killed: oom-kill"}, subjects())
+	r.pause(time.Time{}, false)
+	_, err = r.runner(t).Run(t.Context(), r.job, true)
+	require.Error(t, err)
+	require.Empty(t, subjects(), "a refused command does not mean that it works again")
+}
+
+// TestFullStateDirectory expects that a run whose record cannot be stored counts as failed, in its ping and
+// in its mail.
+func TestFullStateDirectory(t *testing.T) {
+	t.Parallel()
+	p := newPinged(t)
+	r, subjects := mailing(t, "")
+	r.job.Notify.Ping = replicate.Secret(p.URL + checkID)
+	_, err := r.scheduled(t)
+	require.NoError(t, err)
+	log := filepath.Join(r.dir, "j", "runs.jsonl")
+	require.NoError(t, os.Remove(log))
+	require.NoError(t, os.Mkdir(log, 0o700)) // nothing can be appended
+	r.now += 3600
+	run, err := r.scheduled(t)
+	require.ErrorContains(t, err, `job "j": cannot store the record of the run: `)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	signals, bodies := p.take()
+	require.Equal(t, "/fail", signals[len(signals)-1])
+	require.Contains(t, bodies, "error: cannot store the record of the run")
+	require.Len(t, subjects(), 1)
+	require.NoError(t, os.Remove(log))
+	r.now += 3600
+	_, err = r.scheduled(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"zxfer: j on " + localHost() + ": works again"}, subjects())
+
+	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job, "it left no record"))
+	require.Equal(t, []string{"zxfer: j on " + localHost() + ": failed: it left no record"}, subjects())
+	r.now += 3600
+	_, err = r.scheduled(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"zxfer: j on " + localHost() + ": works again"}, subjects())
+
+	state := filepath.Join(r.dir, "j", "state.json")
+	r.before = func(op string, _ []string) error {
+		if op == zfs.OpReceive { // from now on, it cannot be replaced
+			return errors.Join(os.RemoveAll(state), os.MkdirAll(state+"/x", 0o700))
+		}
+		return nil
+	}
+	r.now += 3600
+	at := r.runner(t)
+	at.NoMail = true // another process reads the log
+	_, err = at.Run(t.Context(), r.job, true)
+	require.Error(t, err)
+	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job, "it left no record"))
+	got := subjects()
+	require.Len(t, got, 1)
+	require.Contains(t, got[0], "failed: cannot store the record of the run")
+	r.now += 24 * 3600
+	require.NoError(t, os.RemoveAll(filepath.Join(r.dir, "j")))
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "j"), nil, 0o600)) // no directory
+	_, err = r.scheduled(t)
+	require.Error(t, err)
+	signals, _ = p.take()
+	require.Equal(t, "/fail", signals[len(signals)-1])
+	require.Len(t, subjects(), 1)
 }
 
 func TestMailAlways(t *testing.T) {
@@ -244,9 +308,9 @@ func TestMailAlways(t *testing.T) {
 	_, err := at.Run(t.Context(), r.job, true)
 	require.NoError(t, err)
 	require.Empty(t, subjects(), "another command sends it")
-	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job))
+	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job, ""))
 	require.Len(t, subjects(), 1)
-	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job))
+	require.NoError(t, r.runner(t).MailLast(t.Context(), r.job, ""))
 	require.Empty(t, subjects(), "once")
 }
 

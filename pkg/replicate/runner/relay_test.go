@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -106,6 +107,32 @@ func TestRelayRetentionKeepsUnsent(t *testing.T) {
 	require.Equal(t, []string{"s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"}, r.names("far/copy"))
 	r.both(t, "s10")
 	require.Equal(t, []string{"s9", "s10"}, r.names("dst/copy"))
+}
+
+// TestRelayKeepsUnsentDataset deletes a dataset on A. It expects that its copy on B is kept until the relay has
+// sent it, and that the relay's hold keeps it afterwards.
+func TestRelayKeepsUnsentDataset(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	r.job.Targets[0].Retention, r.job.Targets[0].Mirror = nil, &replicate.Mirror{Gone: replicate.Grace(time.Hour)}
+	r.takeAll("s1")
+	r.first(t)
+	r.Edit(func(all map[string]*zfs.Dataset) { delete(all, "src/a") })
+	hours := func() {
+		for range 6 {
+			r.now += 3600
+			r.first(t)
+		}
+	}
+	hours()
+	require.Contains(t, r.datasets("dst"), "dst/copy/a")
+	all, err := r.runner(t).Prune(t.Context(), r.job, true, false)
+	require.NoError(t, err)
+	require.Equal(t, "@s1 is kept: job relay has not sent it on", all[len(all)-1].KeepReasons["dst/copy/a"])
+	require.Equal(t, outcome.Done, r.then(t).Outcome)
+	hours()
+	require.Contains(t, r.datasets("dst"), "dst/copy/a")
+	require.Contains(t, r.first(t).Notes, "t: deleted on the source: dst/copy/a is kept: @s1 is held (zxfer:relay:c)")
 }
 
 // TestRelayWithoutSentOnBy expects that without sent_on_by, retention destroys snapshots that the relay

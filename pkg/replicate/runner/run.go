@@ -83,11 +83,24 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 	case w.state.DrillSince.IsZero():
 		w.state.DrillSince = w.run.Started
 	}
-	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
-		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", w.job.Name, stored))
-	}
+	err = w.record(err, ctx.Err() != nil)
 	w.hooksAfter(ctx)
 	return w.run, w.run.Err(err)
+}
+
+// record stores the state and then the record of a concluded run. If one cannot be stored, the run counts as
+// failed, and the record says so. err is the error of the whole run, which record returns with its own.
+func (w *jobRun) record(err error, stopped bool) error {
+	for _, store := range []func() error{
+		func() error { return w.store.Save(w.state) },
+		func() error { return w.store.Append(w.run) },
+	} {
+		if failed := store(); failed != nil {
+			err = errors.Join(err, fmt.Errorf("cannot store the record of the run: %w", failed))
+			w.run.Conclude(w.run.Ended, err, stopped)
+		}
+	}
+	return err
 }
 
 // execute does the work between the hooks. Its error concerns the whole run.

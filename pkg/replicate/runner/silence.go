@@ -27,11 +27,14 @@ func (j *JobStatus) judgeReceived(d *DatasetStatus, of *replicate.Job, r *replic
 // addSilence adds the reasons why datasets of a relay get no new snapshots.
 func (j *JobStatus) addSilence(of *replicate.Job, st *statedir.State, datasets []string) {
 	job, _, _ := strings.Cut(of.Snapshots.ReceivedFrom, ":")
-	nothing, unconfirmed := &Problem{State: Late}, &Problem{State: Late}
+	nothing, unconfirmed, promoted := &Problem{State: Late}, &Problem{State: Late}, &Problem{State: Late}
 	since, arrived := map[*Problem]time.Time{}, 0
 	for _, name := range datasets {
 		p, r := nothing, st.Datasets[name].Received
-		if r.State == decide.ReceivedUnconfirmed {
+		switch {
+		case r.Promoted:
+			p = promoted
+		case r.State == decide.ReceivedUnconfirmed:
 			p, arrived = unconfirmed, arrived+r.Unconfirmed
 		}
 		p.Datasets = append(p.Datasets, name)
@@ -39,11 +42,18 @@ func (j *JobStatus) addSilence(of *replicate.Job, st *statedir.State, datasets [
 			since[p] = r.Since
 		}
 	}
-	for _, p := range []*Problem{unconfirmed, nothing} {
+	for _, p := range []*Problem{unconfirmed, nothing, promoted} {
 		if len(p.Datasets) == 0 {
 			continue
 		}
-		p.Error = fmt.Sprintf("%s has confirmed no new snapshot since %s", of.Snapshots.ReceivedFrom, since[p].Local().Format(time.DateTime))
+		j.Problems = append(j.Problems, p)
+		from := since[p].Local().Format(time.DateTime)
+		if p == promoted {
+			p.Error = fmt.Sprintf("no snapshot was taken since %s: a fail over made it the source", from)
+			p.Hint = "replace snapshots.received_from of job " + of.Name + " by snapshots.take"
+			continue
+		}
+		p.Error = fmt.Sprintf("%s has confirmed no new snapshot since %s", of.Snapshots.ReceivedFrom, from)
 		p.Hint = fmt.Sprintf("on the host of job %s: zxfer replicate status %s\nif that job was renamed or removed, change snapshots.received_from", job, job)
 		if p == unconfirmed {
 			p.Error += fmt.Sprintf(", but %d arrived", arrived)
@@ -51,6 +61,5 @@ func (j *JobStatus) addSilence(of *replicate.Job, st *statedir.State, datasets [
 		} else {
 			p.Hint += "\nif it takes snapshots less often, set snapshots.late"
 		}
-		j.Problems = append(j.Problems, p)
 	}
 }

@@ -179,22 +179,51 @@ func TestRelayLimit(t *testing.T) {
 	}
 }
 
-// TestRelayBecomesSource expects that the relay is not late after a fail over made its source the source
-// of all copies.
+// TestRelayBecomesSource makes the source of a relay the source of all copies. It expects that the relay sends
+// all snapshots, and is late if nobody takes any.
 func TestRelayBecomesSource(t *testing.T) {
 	t.Parallel()
 	r := newHourly(t)
 	r.sends(t, 8)
 	r.relays(t, 8)
 	r.Set("dst/copy", zfs.RoleProperty, zfs.Role{Kind: zfs.RoleSource, ID: "0123456789abcdef", Job: "j", Target: "t", Since: time.Unix(r.now, 0)}.String())
-	for hour := 9; hour < 13; hour++ {
+	r.relays(t, 9)
+	require.Equal(t, OK, r.at(9, 40).State)
+	for hour := 10; hour < 13; hour++ {
 		r.relays(t, hour)
 	}
 	js := r.at(12, 50)
-	require.Equal(t, OK, js.State, js.Problems)
+	require.Equal(t, []string{"dst/copy", "dst/copy/a"}, lateDatasets(js))
+	require.Len(t, js.Problems, 1)
+	since := time.Date(2026, 11, 1, 8, 20, 0, 0, time.UTC).Local().Format(time.DateTime)
+	require.Equal(t, "no snapshot was taken since "+since+": a fail over made it the source", js.Problems[0].Error)
+	require.Equal(t, "replace snapshots.received_from of job relay by snapshots.take", js.Problems[0].Hint)
 	r.snapshot("dst/copy/a", "own") // while dst/copy is unchanged
 	r.relays(t, 13)
 	require.Equal(t, []string{"s8", "own"}, r.names("far/copy/a"))
+	require.Equal(t, OK, r.at(13, 40).State)
+}
+
+// TestRelayNeverConfirmed expects that a dataset which no job confirms, and which therefore is never sent, is late.
+func TestRelayNeverConfirmed(t *testing.T) {
+	t.Parallel()
+	r := newHourly(t)
+	r.sends(t, 8)
+	r.relays(t, 8)
+	r.Create("dst/copy/x", nil)
+	r.snapshot("dst/copy/x", "own")
+	r.sends(t, 9)
+	r.relays(t, 9)
+	require.Equal(t, OK, r.at(9, 40).State)
+	r.sends(t, 10)
+	r.relays(t, 10)
+	js := r.at(10, 40)
+	require.Equal(t, Late, js.State)
+	require.Equal(t, []string{"dst/copy/x"}, lateDatasets(js))
+	require.NoError(t, r.Hold(t.Context(), "zxfer:j:t", []string{"dst/copy/x@own"}))
+	r.relays(t, 11)
+	require.Contains(t, r.names("far/copy/x"), "own")
+	require.Equal(t, OK, r.at(11, 30).State)
 }
 
 // TestReceivedStatus covers records that no run in these tests writes.
@@ -243,10 +272,13 @@ func TestReceivedClock(t *testing.T) {
 	require.Equal(t, r.clock(9, 20).Unix(), st.Datasets["dst/copy"].Received.Since.Unix())
 }
 
-// TestHoldsOfRelays expects that holds --gc of each host keeps the holds of the other host's job.
+// TestHoldsOfRelays expects that holds --gc of each host keeps the holds of the other host's job, also without
+// retention.
 func TestHoldsOfRelays(t *testing.T) {
 	t.Parallel()
 	r := newHourly(t)
+	r.job.Targets[0].Retention = nil
+	require.NoError(t, (&replicate.File{Jobs: []replicate.Job{*r.job}}).Validate())
 	for hour := 8; hour < 10; hour++ {
 		r.sends(t, hour)
 		r.relays(t, hour)

@@ -204,9 +204,10 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 	return out, nil
 }
 
-// replaced reports whether the reverse job of a standby job has succeeded since. The holds of the
-// standby job are stale then: those of the reverse job keep the common snapshots.
-func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Target) bool {
+// replaced reports whether the reverse job of a standby job has brought all its copies up to date since the
+// standby job's last run. The holds of the standby job are stale then: those of the reverse job keep the
+// common snapshots.
+func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Target, ran *statedir.Run) bool {
 	from, err := endpoint.Parse(j.Source)
 	to, terr := endpoint.Parse(t.To)
 	if !j.Standby || err != nil || terr != nil {
@@ -217,7 +218,12 @@ func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Targ
 		return false
 	}
 	st, err := statedir.Peek(r.StateDir, reverse.Name).State()
-	return err == nil && st.LastRun != nil && (st.LastRun.Outcome == outcome.Done || st.LastRun.Outcome == outcome.UpToDate)
+	if err != nil || st.LastRun == nil || !st.LastRun.Succeeded() || ran != nil && !st.LastRun.Started.After(ran.Started) {
+		return false
+	}
+	return !slices.ContainsFunc(st.LastRun.Targets, func(t *statedir.TargetRun) bool { // "" after a pause
+		return t.Outcome != outcome.Done && t.Outcome != outcome.UpToDate
+	})
 }
 
 // neededHolds returns the holds that the file's jobs need, by tag. If the set of a tag is not nil, its
@@ -231,7 +237,7 @@ func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, err
 			return nil, err
 		}
 		for k := range j.Targets {
-			if r.replaced(f, j, &j.Targets[k]) {
+			if r.replaced(f, j, &j.Targets[k], st.LastRun) {
 				out[replicate.Tag(j.Name, j.Targets[k].Name)] = map[string]bool{}
 				continue
 			}

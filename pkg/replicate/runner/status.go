@@ -314,6 +314,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	js.Failed = len(js.Problems) > 0
 	js.addDrills(drillStatusOf(j, st, w.now, w.pause))
 	js.addDisks(disksOf(j, st, &due))
+	js.judgeRuns(j, last, &due)
 	js.addSilence(j, st, silent)
 	js.Normalize()
 	return js

@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,6 +22,9 @@ const SwitchSchema = "zxfer.replicate.switch/v1"
 // switchPrefix is the name prefix of the snapshots that a switch takes of the read-only source. The
 // ID of the fail over follows.
 const switchPrefix = "zxfer-switch-"
+
+// switchSnapshot matches the names of these snapshots, but no others with the prefix.
+var switchSnapshot = regexp.MustCompile(`^` + switchPrefix + `[0-9a-f]{16}$`)
 
 // Switch swaps the roles of a job's source and a copy. The source becomes read-only, the last
 // increment is sent, the copy becomes the source, and the source becomes its copy. At no time are
@@ -87,6 +91,13 @@ func (s *roleSwitch) list(ctx context.Context) (err error) {
 	}
 	s.reads = *s.v.Source
 	s.reads.Datasets = s.v.DatasetsFor(s.t.name)
+	if !s.job.Recursive { // descendants become read-only, and are unmounted, with the source
+		below, err := s.jobRun.source.list(ctx, hosts.ListQuery{Dataset: s.root, Recursive: true, NoAncestors: true})
+		if err != nil {
+			return err
+		}
+		s.v.All = below.Datasets
+	}
 	if s.TargetLost {
 		return nil
 	}

@@ -221,28 +221,14 @@ func (f *failover) takeoverSteps(all []*takenOver) {
 	}
 	locked := map[string]bool{}
 	for _, c := range all {
-		if set := changed(c.Dataset, c.canmount); len(set) > 0 {
-			f.set(f.t, c.Name, set)
+		// canmount=on follows the mount, so that a mount that is refused does not happen at boot.
+		canmount, before := changed(c.Dataset, c.canmount), c.Get("canmount") == "off" // zfs mount requires another value
+		if before && len(canmount) > 0 {
+			f.set(f.t, c.Name, canmount)
 		}
-		if c.Type == zfs.Filesystem && c.canmount["canmount"] == "on" && c.at == "legacy" {
-			f.result.Next = append(f.result.Next, f.t.host.Label()+": mount -t zfs "+c.Name+" DIRECTORY")
-		}
-		if root := f.listed.RootOf(c.Dataset); c.Encrypted() && root != nil && !root.KeyLoaded() {
-			if !locked[root.Name] {
-				f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "load-key", root.Name}))
-			}
-			locked[root.Name], locked[c.Name] = true, true
-		} else if locked[zfs.ParentOf(c.Name)] {
-			locked[c.Name] = true
-		}
-		switch {
-		case !c.mounts() || c.Get("mounted") == "yes" && c.Get("mountpoint") == c.at:
-		case locked[c.Name]:
-			f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "mount", c.Name}))
-		default:
-			f.add(f.t, fmt.Sprintf("zfs mount %s (at %s)", c.Name, c.at), func(ctx context.Context) error {
-				return f.mountCopy(ctx, c)
-			})
+		f.planMount(c, locked)
+		if !before && len(canmount) > 0 {
+			f.set(f.t, c.Name, canmount)
 		}
 	}
 	f.noteUnmounted(all)
@@ -250,6 +236,31 @@ func (f *failover) takeoverSteps(all []*takenOver) {
 		if c.Properties[zfs.OriginProperty].Local() || f.willRecord && c.Name == f.copyRoot {
 			f.forget(f.t, c.Name)
 		}
+	}
+}
+
+// planMount plans to mount a copy, or leaves that to the user. It adds the copy to locked if its key, or that
+// of an ancestor, is not loaded.
+func (f *failover) planMount(c *takenOver, locked map[string]bool) {
+	if c.Type == zfs.Filesystem && c.canmount["canmount"] == "on" && c.at == "legacy" {
+		f.result.Next = append(f.result.Next, f.t.host.Label()+": mount -t zfs "+c.Name+" DIRECTORY")
+	}
+	if root := f.listed.RootOf(c.Dataset); c.Encrypted() && root != nil && !root.KeyLoaded() {
+		if !locked[root.Name] {
+			f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "load-key", root.Name}))
+		}
+		locked[root.Name], locked[c.Name] = true, true
+	} else if locked[zfs.ParentOf(c.Name)] {
+		locked[c.Name] = true
+	}
+	switch {
+	case !c.mounts() || c.Get("mounted") == "yes" && c.Get("mountpoint") == c.at:
+	case locked[c.Name]:
+		f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "mount", c.Name}))
+	default:
+		f.add(f.t, fmt.Sprintf("zfs mount %s (at %s)", c.Name, c.at), func(ctx context.Context) error {
+			return f.mountCopy(ctx, c)
+		})
 	}
 }
 

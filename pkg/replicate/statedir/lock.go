@@ -51,7 +51,7 @@ func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func()
 // lockPoll is the interval of attempts to lock. A blocking flock(2) could not be canceled.
 const lockPoll = 200 * time.Millisecond
 
-// lock locks a file or directory. If it fails, it closes f.
+// lock locks a file. If it fails, it closes f.
 func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error) {
 	for {
 		if err = filelock.Try(f); err == nil {
@@ -76,14 +76,7 @@ func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error)
 
 // WithLock calls f while no other process does so for the same state directory.
 func WithLock(ctx context.Context, stateDir string, f func() error) error {
-	if err := os.MkdirAll(stateDir, 0o755); err != nil { // before the first run
-		return err
-	}
-	dir, err := os.Open(stateDir)
-	if err != nil {
-		return err
-	}
-	unlock, err := lock(ctx, dir, true)
+	unlock, err := lockAll(ctx, stateDir, ".lock", true)
 	if err != nil {
 		return err
 	}
@@ -94,11 +87,16 @@ func WithLock(ctx context.Context, stateDir string, f func() error) error {
 // LockDisk prevents other jobs with the same state directory from using a disk, by the GUID of its
 // pool. If wait is false and the lock is taken, it returns ErrRunning.
 func LockDisk(ctx context.Context, stateDir string, guid uint64, wait bool) (unlock func(), err error) {
-	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+	return lockAll(ctx, stateDir, fmt.Sprintf("disk-%d.lock", guid), wait)
+}
+
+// lockAll locks a file that concerns all jobs of a state directory. Other users cannot open it: who can open
+// a file, or the directory, can lock it forever.
+func lockAll(ctx context.Context, stateDir, name string, wait bool) (unlock func(), err error) {
+	if err := os.MkdirAll(stateDir, 0o755); err != nil { // before the first run
 		return nil, err
 	}
-	name := filepath.Join(stateDir, fmt.Sprintf("disk-%d.lock", guid))
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(stateDir, name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

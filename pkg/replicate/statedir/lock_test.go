@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/filelock"
+	"zxfer/pkg/testenv"
 )
 
 // TestMain holds the lock of a job until its input ends if RECORD_TEST_LOCK names a directory.
@@ -64,6 +67,32 @@ func TestLockErrorNamesHolder(t *testing.T) {
 		unlock, err := s.Lock(t.Context(), false)
 		require.NoError(t, err)
 		unlock()
+	}
+}
+
+// TestSharedLockFiles expects that other users cannot open the files whose locks concern all jobs. A lock of
+// the directory, which they can open, has no effect.
+func TestSharedLockFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o755))
+	readable, err := os.Open(dir)
+	require.NoError(t, err)
+	defer readable.Close()
+	require.NoError(t, filelock.Try(readable))
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
+	defer cancel()
+	require.NoError(t, WithLock(ctx, dir, func() error { return nil }))
+	unlock, err := LockDisk(ctx, dir, 7, true)
+	require.NoError(t, err)
+	unlock()
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, 2)
+	for _, f := range files {
+		info, err := f.Info()
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, f.Name())
 	}
 }
 
