@@ -33,7 +33,7 @@ func writeFacts(name string, archives []job.Capture) error {
 	return nil
 }
 
-// withoutAddresses replaces addresses of hosts by their roles.
+// withoutAddresses replaces addresses of hosts with their roles.
 func withoutAddresses(archives []job.Capture) (out []job.Capture) {
 	var replace []string
 	for _, a := range archives {

@@ -143,7 +143,7 @@ func TestZFSDisk(t *testing.T) {
 	require.Equal(t, 0, o.code, o.String())
 }
 
-// TestZFSDiskVanishes replaces the disk's device by one that fails, in the middle of a transfer. The run
+// TestZFSDiskVanishes replaces the disk's device with one that fails, in the middle of a transfer. The run
 // ends as interrupted although the kernel blocks zfs receive. After zpool clear, the next run resumes.
 func TestZFSDiskVanishes(t *testing.T) {
 	lab(t)

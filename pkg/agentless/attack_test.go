@@ -121,7 +121,7 @@ func TestCommitAfterLostConnection(t *testing.T) {
 	require.ErrorIs(t, err, hosts.ErrLost)
 }
 
-// useSSH replaces the remote shell of accountOptions by a program that zxfer takes for ssh. It runs script
+// useSSH replaces the remote shell of accountOptions with a program that zxfer takes for ssh. It runs script
 // with the variables command and login. Its master does what ssh's does: it creates its socket, and with -N
 // waits.
 func useSSH(t *testing.T, dir string, o *sshexec.Options, script string) {

@@ -20,7 +20,7 @@ import (
 // be called concurrently.
 type Source struct {
 	*handle
-	skipErrors bool // replace unreadable ranges by zeros and list them in BadRanges
+	skipErrors bool // replace unreadable ranges with zeros and list them in BadRanges
 	bad        badRanges
 	// intact and remove belong to the LVM snapshot that is read instead of the
 	// volume.

@@ -18,7 +18,7 @@ import (
 type Request struct {
 	Allow      Allow `json:"allow"`
 	Sparse     bool  `json:"sparse,omitempty"`      // a new image file keeps its holes
-	SkipErrors bool  `json:"skip_errors,omitempty"` // replace unreadable ranges by zeros
+	SkipErrors bool  `json:"skip_errors,omitempty"` // replace unreadable ranges with zeros
 	// LVMSnapshot is the size of a temporary snapshot, which is copied instead of
 	// the source. "" means no snapshot.
 	LVMSnapshot string `json:"lvm_snapshot,omitempty"`

@@ -61,13 +61,13 @@ func (d *HealedDataset) widen(rep Reporter, damaged bool) bool {
 	return true
 }
 
-// useFull replaces an incremental stream by the full one.
+// useFull replaces an incremental stream with the full one.
 func (d *HealedDataset) useFull(rep Reporter) {
 	rep.Log(d.Dataset + ": the changes since @" + d.Since + " are not enough: reading all data")
 	d.Since, d.base, d.Bytes, d.FullBytes = "", 0, d.FullBytes, 0
 }
 
-// useWhole replaces the damaged blocks by the whole stream.
+// useWhole replaces the damaged blocks with the whole stream.
 func (d *HealedDataset) useWhole(rep Reporter, why string) {
 	rep.Log(d.Dataset + ": sending the whole stream: " + why)
 	d.only, d.Blocks, d.Whole, d.SendBytes = nil, 0, why, d.Bytes

@@ -72,7 +72,7 @@ func lookUpHistories(ctx context.Context, e *ends, p *plan.Plan, state *plan.Sta
 	return true, listHistories(ctx, e, &state.Target, datasets)
 }
 
-// listHistories replaces datasets of a target listing by ones with all versions.
+// listHistories replaces datasets of a target listing with listings of all versions.
 func listHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []string) error {
 	if len(datasets) == 0 {
 		return nil

@@ -164,7 +164,7 @@ func withProperties(l zfs.Listing, more map[string]map[string]zfs.Property) zfs.
 	return l
 }
 
-// resolve replaces a source that is a mounted path by its dataset.
+// resolve replaces a source that is a mounted path with its dataset.
 func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
 		return nil

@@ -32,7 +32,7 @@ func capturedToken(t testing.TB, name string) (string, zfs.Token) {
 	return "", zfs.Token{}
 }
 
-// withTokenGUIDs replaces ONE and TWO in a history by the GUIDs of the token's stream.
+// withTokenGUIDs replaces ONE and TWO in a history with the GUIDs of the token's stream.
 func withTokenGUIDs(token zfs.Token, s string) string {
 	one := token.FromGUID
 	if one == 0 {

@@ -78,7 +78,7 @@ func (t *Target) Identity() decide.Disk {
 	return d
 }
 
-// byDisk replaces each target with disks by one target per pool, named NAME-LABEL. Each has its own
+// byDisk turns each target with disks into one target per pool, named NAME-LABEL. Each has its own
 // state, holds and retention.
 func (j *Job) byDisk() {
 	var all []Target
@@ -275,7 +275,7 @@ func hasBookmark(d *zfs.Dataset, guid uint64) bool {
 	return slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Bookmark && v.GUID == guid })
 }
 
-// expire replaces the hold on the source by a bookmark.
+// expire replaces the hold on the source with a bookmark.
 func (h *HoldChange) expire(j *Job, p *pair) {
 	a := *p.known
 	base, exists := p.source.SnapshotOf(a.BaseGUID)

@@ -42,7 +42,7 @@ func (j *Job) Reverse(t *Target, source, to endpoint.Endpoint) (*Job, error) {
 			"job %q: its source is the root dataset of a pool, which cannot receive a copy", j.Name)
 	}
 	if from := j.Snapshots.ReceivedFrom; from != "" {
-		return nil, fault.Refusef("if nothing sends to the source any more, replace snapshots.received_from by snapshots.take",
+		return nil, fault.Refusef("if nothing sends to the source any more, replace snapshots.received_from with snapshots.take",
 			"job %q has no reverse job: %s sends its source, so both would send to it", j.Name, from)
 	}
 	transfer := *j.TransferTo(t)

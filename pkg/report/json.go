@@ -267,7 +267,7 @@ func className(c fault.Class) string {
 	return "failed"
 }
 
-// withoutNulls replaces nil slices by empty ones, so that readers see no null.
+// withoutNulls replaces nil slices with empty ones, so that readers see no null.
 func withoutNulls(r job.Report) job.Report {
 	notNil(&r.Hosts)
 	notNil(&r.Findings)

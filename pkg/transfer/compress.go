@@ -208,7 +208,7 @@ func (k *compressStage) add(p *piece) {
 	k.queue <- p // workers never block, so there soon is room
 }
 
-// compress replaces a piece's block by a compressed one if that saves enough.
+// compress replaces a piece's block with a compressed one if that saves enough.
 func (k *compressStage) compress(p *piece) {
 	defer k.packed.Add(1)
 	k.meter.bytes.Add(int64(len(p.block.Payload())))

@@ -50,7 +50,7 @@ func (j *JobStatus) addSilence(of *replicate.Job, st *statedir.State, datasets [
 		from := since[p].Local().Format(time.DateTime)
 		if p == promoted {
 			p.Error = fmt.Sprintf("no snapshot was taken since %s: a fail over made it the source", from)
-			p.Hint = "replace snapshots.received_from of job " + of.Name + " by snapshots.take"
+			p.Hint = "replace snapshots.received_from of job " + of.Name + " with snapshots.take"
 			continue
 		}
 		p.Error = fmt.Sprintf("%s has confirmed no new snapshot since %s", of.Snapshots.ReceivedFrom, from)

@@ -197,7 +197,7 @@ func TestRelayBecomesSource(t *testing.T) {
 	require.Len(t, js.Problems, 1)
 	since := time.Date(2026, 11, 1, 8, 20, 0, 0, time.UTC).Local().Format(time.DateTime)
 	require.Equal(t, "no snapshot was taken since "+since+": a fail over made it the source", js.Problems[0].Error)
-	require.Equal(t, "replace snapshots.received_from of job relay by snapshots.take", js.Problems[0].Hint)
+	require.Equal(t, "replace snapshots.received_from of job relay with snapshots.take", js.Problems[0].Hint)
 	r.snapshot("dst/copy/a", "own") // while dst/copy is unchanged
 	r.relays(t, 13)
 	require.Equal(t, []string{"s8", "own"}, r.names("far/copy/a"))
