@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
@@ -64,13 +65,16 @@ func sendHostile(t *testing.T, rsh string, message []byte) (answer map[string]an
 	_, err = in.Write(message)
 	require.NoError(t, err)
 	var seen bytes.Buffer
-	read := io.TeeReader(out, &seen)
+	hello := io.TeeReader(out, &seen)
 	one := make([]byte, 1)
-	for !strings.HasSuffix(seen.String(), "\n") || !strings.Contains(seen.String(), "zxfer-agent") { // until the hello
-		if _, err := read.Read(one); err != nil {
+	for !strings.HasSuffix(seen.String(), "\n") || !strings.Contains(seen.String(), "zxfer-agent") {
+		if _, err := hello.Read(one); err != nil {
 			break
 		}
 	}
+	decompressed, err := zstd.NewReader(out, zstd.WithDecoderConcurrency(1))
+	require.NoError(t, err)
+	read := io.TeeReader(decompressed, &seen)
 	for answer == nil {
 		var n uint32
 		if binary.Read(read, binary.BigEndian, &n) != nil {
