@@ -219,8 +219,8 @@ daily = 14
 // jobTarget follows jobFile if there is a target: %q target.
 const jobTarget = `
 #[job.transfer]
-# Limit of each stream in bytes per second (default: none), and another limit at
-# these times of the day.
+# Total limit for each target in bytes per second (default: none), and another
+# limit at these times of the day.
 #bandwidth = "100MiB"
 #bandwidth_window = [{ from = "08:00", to = "18:00", bandwidth = "10MiB" }]
 # Remote shell (default "ssh", or ZXFER_RSH of the environment).

@@ -126,7 +126,7 @@ func TestGateDecodesEveryField(t *testing.T) {
 	into := hosts.ReceiveStream{
 		Spec: zfs.ReceiveSpec{Target: "vault/a", Origin: "vault/o@x", Set: map[string]string{"readonly": "on"}, KeepKey: true,
 			Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "a", GUID: 8}}, Base: 9, Volume: false, Raw: true, Resumed: true}},
-		Options: transfer.Options{Buffer: 1, Block: 2, BandLimit: 3, Compress: "zstd", CompressThreads: 1, Stall: 5},
+		Options: transfer.Options{Buffer: 1, Block: 2, BandLimit: 3, Compress: "zstd", CompressThreads: 1, Stall: 5, LimitID: 1<<64 - 1},
 	}
 	full := hosts.Task{To: into,
 		From: hosts.Dial{Ticket: tcp.Ticket{Mode: tcp.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Socket: transport.Socket{Window: 3, Congestion: "reno"}, Deadline: 4,

@@ -42,6 +42,8 @@ type Local struct {
 	std   device.Streams // not set if the process speaks a protocol on them
 	stack tcp.Stack
 
+	limits transfer.Limits // of the streams that this process sends
+
 	mu     sync.Mutex
 	offers map[string]*tcp.Listener // by session id
 	links  map[string]*tcp.Link     // of Connect, by session id

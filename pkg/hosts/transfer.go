@@ -154,7 +154,9 @@ func (l *Local) send(ctx context.Context, from From, link *tcp.Link, progress fu
 		return res, err
 	}
 	defer src.Close()
-	res.Result, err = transfer.Send(ctx, src, link, OptionsOf(from), progress)
+	options := OptionsOf(from)
+	defer l.limits.Share(&options)()
+	res.Result, err = transfer.Send(ctx, src, link, options, progress)
 	res.AddAccounts(src, nil)
 	if err == nil {
 		res.Blocks = BlocksOf(src)
@@ -195,6 +197,7 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 		options = OptionsOf(t.To)
 		options.BandLimit = 0 // the source's host applied it
 	}
+	defer l.limits.Share(&options)()
 	res.Result, err = transfer.Copy(ctx, src, sink, options, progress)
 	res.AddAccounts(src, sink)
 	if c, ok := sink.(*collectSink); ok && err == nil {

@@ -35,6 +35,7 @@ type mover struct {
 	checkPath func() error
 	pathError error
 	queue     *queue       // of small streams; nil = they do not wait for others
+	limitID   uint64       // of the streams, which together keep the bandwidth limit
 	streams   atomic.Int64 // number of started streams
 	changed   atomic.Bool  // the source or the target may have changed
 	// reportsArrival makes the target report what the last stream of a dataset brought. This saves a listing
@@ -326,6 +327,9 @@ func (m *datasetMove) inline(step *plan.Step) (connect.Link, bool) {
 // streamEnds returns both ends of a stream over a link. report requests what arrived.
 func (m *mover) streamEnds(link *connect.Link, step *plan.Step, report bool) (connect.From, connect.To) {
 	options := smallStreamOptions(link.ForLink(streamOptions(m.req)), step.Bytes)
+	if options.BandLimit > 0 {
+		options.LimitID = m.limitID
+	}
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted data does not compress
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ type sendJob struct {
 func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AllowKeyChange = slices.Contains(req.SkipChecks, plan.KeyChanged)
-	t := &sendJob{mover: &mover{req: &req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings)}, report: &Report{
+	t := &sendJob{mover: &mover{req: &req, rep: rep, limitID: rand.Uint64(), ends: newEnds(at, req.Source, req.Target, &req.Settings)}, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
 	t.surveyed = &t.state

@@ -103,7 +103,7 @@ func keyDocs() map[string][]keyDoc {
 		},
 		"job.transfer.bandwidth_window": {
 			{"from to", "", `"08:00"`, "start and end, in the host's time zone"},
-			{"bandwidth", "", `"10MiB"`, "limit in bytes per second; a stream keeps its initial limit; 0 [stops transfers](../howto/pause.md#hours-without-transfers)"},
+			{"bandwidth", "", `"10MiB"`, "limit in bytes per second, from the next stream on; 0 [stops transfers](../howto/pause.md#hours-without-transfers)"},
 		},
 		"job.drill": {
 			{"schedule", "-", `"weekly"`, "as `schedule` of the job; not in targets"},

@@ -16,6 +16,10 @@ type Options struct {
 	CompressThreads int    `json:"compress_threads,omitempty"`
 	// Stall is how long a transfer may make no progress; 0 = DefaultStall.
 	Stall time.Duration `json:"stall,omitempty"`
+	// LimitID is the same for all streams that together keep BandLimit; 0 = only this stream.
+	LimitID uint64 `json:"bwlimit_id,string,omitempty"`
+
+	bucket *bucket // set by Limits.Share
 }
 
 // Defaults for Options.

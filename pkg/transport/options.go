@@ -32,7 +32,7 @@ type Settings struct {
 	RSH         string `toml:"rsh,omitempty"`          // remote shell command, "" = ssh
 	NoBootstrap bool   `toml:"no_bootstrap,omitempty"` // do not copy zxfer to a host that lacks it
 
-	// Bandwidth limits all connections of a stream together, in bytes per second; 0 = no limit.
+	// Bandwidth limits all streams to a target together, in bytes per second; 0 = no limit.
 	Bandwidth size.Size `toml:"bandwidth,omitempty"`
 	// BandwidthWindows override Bandwidth at times of the day. The first matching window
 	// applies. A stream keeps the limit that it started with.
@@ -163,7 +163,7 @@ func flowOptions() []Option {
 			value: func(w *Settings) option.Value { return option.Size(&w.Buffer, size.Max) },
 		}, {
 			ID: "bwlimit", Key: "bandwidth", Places: everywhere, IneffectiveIf: NothingMoved,
-			Usage: "limit each stream to `RATE` bytes per second, such as 100MiB",
+			Usage: "limit the total rate to `RATE` bytes per second, such as 100MiB",
 			value: func(w *Settings) option.Value { return option.Rate(&w.Bandwidth) },
 		}, {
 			ID: "compress", Key: "compress", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC,

@@ -37,7 +37,7 @@ var checkedFields = map[reflect.Type][]string{
 		"Mode Streams PortHigh"), // tcp.Listen limits these
 	reflect.TypeFor[tcp.Ticket]():          fieldNames("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
 	reflect.TypeFor[transport.Socket]():    fieldNames("Window", "Congestion"),
-	reflect.TypeFor[transfer.Options]():    fieldNames("Buffer Block BandLimit CompressThreads Stall", "Compress"),
+	reflect.TypeFor[transfer.Options]():    fieldNames("Buffer Block BandLimit CompressThreads Stall", "Compress LimitID"),
 	reflect.TypeFor[hosts.Task]():          fieldNames("From To", ""),
 	reflect.TypeFor[hosts.SendStream]():    fieldNames("Spec Options", "Only"),
 	reflect.TypeFor[hosts.ReceiveStream](): fieldNames("Spec Options", "Report"),

@@ -39,7 +39,7 @@ func carrierOf(wire string) carrier {
 	case transport.SSH:
 		return sshCarrier{}
 	case transport.NC:
-		return agentlessCarrier{nc: true}
+		return agentlessCarrier{nc: true, limits: &transfer.Limits{}}
 	}
 	return tcpCarrier{}
 }
@@ -225,7 +225,10 @@ func (sshCarrier) run(ctx context.Context, m *session) error {
 
 // agentlessCarrier moves data to or from hosts without zxfer. This process moves the bytes that their
 // zfs reads or writes, through the remote shell. With nc, the host's nc dials the local host instead.
-type agentlessCarrier struct{ nc bool }
+type agentlessCarrier struct {
+	nc     bool
+	limits *transfer.Limits // of all streams over the link
+}
 
 // agentlessHost has the operations of a host without zxfer. nc describes the local listener for its nc;
 // nil means through the remote shell. buffer bounds the memory of the host's tools in bytes.
@@ -302,6 +305,7 @@ func (c agentlessCarrier) run(ctx context.Context, m *session) error {
 				return err
 			}
 			defer src.Close()
+			defer c.limits.Share(&options)()
 			res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
 			both := hosts.Result{Result: res}
 			both.AddAccounts(src, sink)

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/option"
 	"zxfer/pkg/retry"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
 )
@@ -54,7 +55,7 @@ func (l *Link) chooseWire() error {
 			return fault.Refusef("omit {{wire}}", "%s requires zxfer on both hosts, and it does not run on %s: %s",
 				option.Name("wire", l.Wire), noAgent.Label(), noAgent.Facts.NoAgent)
 		}
-		l.Wire, l.carrier = transport.SSH, agentlessCarrier{}
+		l.Wire, l.carrier = transport.SSH, agentlessCarrier{limits: &transfer.Limits{}}
 		return nil
 	case l.source.Host == l.target.Host:
 		l.Wire = Local

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +20,10 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
@@ -403,4 +406,38 @@ func TestWaitingIsNotTheDurationOfAStream(t *testing.T) {
 		})
 		require.Equal(t, want, run(l).Speed)
 	})
+}
+
+// toolHost is a host without zxfer, with ends in memory.
+type toolHost struct{ hosts.Host }
+
+func (h toolHost) Through(*tcp.Offer, int64) hosts.Ends { return h }
+
+func (toolHost) OpenFrom(context.Context, hosts.From) (transfer.Source, error) {
+	return transfertest.NewSource(make([]byte, 4<<20)), nil
+}
+
+func (toolHost) OpenTo(context.Context, hosts.To) (transfer.Sink, error) { return probe.Discard(), nil }
+
+// TestAgentlessStreamsShareLimit expects that streams to a host without zxfer together keep the limit.
+func TestAgentlessStreamsShareLimit(t *testing.T) {
+	t.Parallel()
+	for _, w := range []transport.Settings{{}, {Wire: "nc", TrustedLink: true, DataAddress: "192.0.2.1"}} {
+		synctest.Test(t, func(t *testing.T) {
+			local, nas := &host{site: toolHost{}}, &host{label: "nas", site: toolHost{}}
+			l := mustChoose(t, w, Side{Host: local}, Side{Host: nas, Facts: hosts.Facts{NoAgent: "FreeBSD"}})
+			send := hosts.SendStream{Options: transfer.Options{BandLimit: 1 << 20, LimitID: 1}}
+			began := time.Now()
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					if _, err := Run(t.Context(), l, From{local, send}, To{nas, hosts.ReceiveStream{}}, Count{}, nil); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			require.InDelta(t, 16, time.Since(began).Seconds(), 0.1)
+		})
+	}
 }
