@@ -380,7 +380,7 @@ func FuzzLyingAgent(f *testing.F) {
 }
 
 // TestAnswerMemoryIsBounded expects that an answer costs only a small multiple of its
-// size in memory. 63 MiB of "{}" once took 6.4 GB and half a minute for any operation.
+// size in memory, including the lying agent's. 63 MiB of "{}" once took 6.4 GB and half a minute for any operation.
 func TestAnswerMemoryIsBounded(t *testing.T) {
 	long := testenv.Rounds(1, 4, 4) << 20
 	flood := func(head, each, tail string) string {
@@ -406,7 +406,7 @@ func TestAnswerMemoryIsBounded(t *testing.T) {
 			r := lyingAgent(t, func(m *message) [][]byte { return [][]byte{text} })
 			_, err := q.ask(t.Context(), r)
 			runtime.ReadMemStats(&after)
-			require.Less(t, (after.TotalAlloc-before.TotalAlloc)/uint64(long), uint64(6), "%s to %s", name, q.op)
+			require.Less(t, (after.TotalAlloc-before.TotalAlloc)/uint64(long), uint64(8), "%s to %s", name, q.op)
 			require.ErrorContains(t, err, "beta: malformed answer of "+q.op, name)
 			require.NoError(t, r.Close())
 		}
