@@ -25,7 +25,7 @@ func TestLinear(t *testing.T) { //nolint:paralleltest // it measures processor t
 	})
 	f := &fatal{TB: t}
 	require.Panics(t, func() {
-		Linear(f, 300, func(n int) func() {
+		Linear(f, 2000, func(n int) func() {
 			all, found := make([]int, n), 0
 			return func() {
 				for i := range all {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,12 +229,13 @@ func TestHoldsOfPromotion(t *testing.T) {
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
 	p.Write("src/a", []byte("new"))
-	killed, received, around := errors.New("killed"), 0, p.Around
+	killed, around := errors.New("killed"), p.Around
+	var received atomic.Int32
 	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
 		switch {
 		case op == zfs.OpReceive:
-			received++
-		case received >= 2 && op != zfs.OpSend:
+			received.Add(1)
+		case received.Load() >= 2 && op != zfs.OpSend:
 			return killed
 		}
 		return around(ctx, op, names, do)
