@@ -138,7 +138,7 @@ func TestInOrderOverLostConnection(t *testing.T) {
 }
 
 // TestLaterAnswerBeforeLostConnection expects a request to have succeeded if its answer came before the
-// connection was lost, although that of the previous one did not.
+// connection was lost, although the answer of the previous one did not.
 func TestLaterAnswerBeforeLostConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := 0

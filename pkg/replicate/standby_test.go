@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStandbyFaults covers a pair of jobs of which none would run.
+// TestStandbyFaults covers a pair of jobs that both would not run.
 func TestStandbyFaults(t *testing.T) {
 	t.Parallel()
 	job := func(name, source, to, key string) string {

@@ -98,7 +98,7 @@ func (a *Attempt) Record(began time.Time, err error) {
 	a.Outcome, a.Error, a.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 }
 
-// Hold records that the run that started at began could not send for a reason of Held.
+// Hold records that a run could not send for a reason of Held. began is the run's start.
 func (a *Attempt) Hold(began time.Time) {
 	if a.Held.IsZero() || a.Held.After(began) {
 		a.Held = began

@@ -229,7 +229,7 @@ func TestRollbacksDoNotWaitForOthers(t *testing.T) {
 		}
 		snapshot(w.local, "tank", "@1")
 		w.measure(send)
-		snapshot(w.beta, "tank", "@other") // for other GUIDs than those of the local host
+		snapshot(w.beta, "tank", "@other") // so that its GUIDs differ from the local host's
 		snapshot(w.beta, "vault", "@theirs")
 		w.change(datasets, 1<<10)
 		snapshot(w.local, "tank", "@2")

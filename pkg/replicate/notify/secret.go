@@ -62,7 +62,7 @@ func ReadSecret(name, account string) (string, error) {
 	return line, nil
 }
 
-// isUser reports whether a user ID is that of an account.
+// isUser reports whether a user ID belongs to an account.
 func isUser(uid uint32, account string) bool {
 	u, err := user.Lookup(account)
 	return account != "" && err == nil && u.Uid == strconv.FormatUint(uint64(uid), 10)

@@ -180,7 +180,7 @@ func TestRelayLimit(t *testing.T) {
 }
 
 // TestRelayBecomesSource makes the source of a relay the source of all copies. It expects that the relay sends
-// all snapshots, and is late if nobody takes any.
+// all snapshots, and is late if there are no new ones.
 func TestRelayBecomesSource(t *testing.T) {
 	t.Parallel()
 	r := newHourly(t)

@@ -205,7 +205,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 }
 
 // replaced reports whether the reverse job of a standby job has brought all its copies up to date since the
-// standby job's last run. The holds of the standby job are stale then: those of the reverse job keep the
+// standby job's last run. The holds of the standby job are stale then: the holds of the reverse job keep the
 // common snapshots.
 func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Target, ran *statedir.Run) bool {
 	from, err := endpoint.Parse(j.Source)

@@ -53,7 +53,7 @@ type Result struct {
 }
 
 // Speed is the duration of a transfer and its mean rate. The duration of a small stream that waited for others
-// (see Link.WithRemote) is that of the work of both hosts.
+// (see Link.WithRemote) counts only the work of both hosts.
 type Speed struct {
 	Seconds float64 `json:"seconds"`
 	Rate    uint64  `json:"bytes_per_second"`
