@@ -233,7 +233,11 @@ func performance(j summarizedJob) []string {
 	}
 	out := []string{fmt.Sprintf("failed_%s=%d;;0;0", j.Job, failed), fmt.Sprintf("datasets_%s=%d;;;0", j.Job, j.sum.Copies)}
 	if d := j.Drill; d != nil && d.Warning > 0 {
-		out = append(out, fmt.Sprintf("drill_%s=%.0fs;%.0f;%.0f;0", j.Job, d.Age, d.Warning, d.Critical))
+		age := fmt.Sprintf("%.0fs", d.Age)
+		if d.Good.IsZero() {
+			age = "U" // a copy was never verified
+		}
+		out = append(out, fmt.Sprintf("drill_%s=%s;%.0f;%.0f;0", j.Job, age, d.Warning, d.Critical))
 	}
 	if n := j.sum.Diverged; n > 0 {
 		out = append(out, fmt.Sprintf("aside_%s=%d;;;0", j.Job, n))

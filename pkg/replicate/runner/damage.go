@@ -112,7 +112,7 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 		c.run.Damaged = append(c.run.Damaged, before...)
 		return
 	case r != nil && r.Error != "":
-		err = errors.New(r.Error)
+		err = errNotAsked
 	case r != nil && r.Paused != "": // its host may be down on purpose
 		c.run.Damaged = append(c.run.Damaged, before...)
 		return
@@ -132,15 +132,15 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 	}
 }
 
-// keepDamage keeps the errors of the previous run after a run that did not reach its end because
-// of err.
-func (w *jobRun) keepDamage(err error) {
+// errNotAsked is the reason for unknown data errors after a run that failed for another reason, which
+// its record has.
+var errNotAsked = errors.New("the last run ended before it asked")
+
+// keepDamage keeps the errors of the previous run after a run that did not reach its end.
+func (w *jobRun) keepDamage() {
 	w.run.Damaged = w.previousDamage(func(*statedir.Damage) bool { return true })
 	for _, p := range w.state.Pools {
-		p.Unknown = "the run was interrupted"
-		if err != nil {
-			p.Unknown = replicate.Keys(err.Error())
-		}
+		p.Unknown = errNotAsked.Error()
 	}
 }
 

@@ -22,6 +22,9 @@ type DrillStatus struct {
 	Next     time.Time `json:"next,omitzero"`
 	Last     time.Time `json:"last,omitzero"`     // start of the last drill
 	Outcome  string    `json:"outcome,omitempty"` // of the last drill, "" = none yet
+	// Error is the error of the last drill as a whole, such as a refusal. Copies have their own.
+	Error string `json:"error,omitempty"`
+	Hint  string `json:"hint,omitempty"`
 	// Good is the start of the drill that last verified the copy whose verification is the oldest.
 	// It is zero if a copy was never verified.
 	Good time.Time `json:"good,omitzero"`
@@ -35,6 +38,8 @@ type DrillStatus struct {
 	LateAfter time.Time `json:"late_after,omitzero"`
 	Running   bool      `json:"running,omitempty"` // a drill is running
 	Copies    int       `json:"copies"`
+	// NeverVerified counts the copies that no drill ever found good.
+	NeverVerified int `json:"never_verified,omitempty"`
 	// NotGood lists the copies that the last drill did not verify.
 	NotGood []*statedir.DrilledCopy `json:"not_good,omitempty"`
 }
@@ -64,6 +69,7 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 	}
 	if known.Last != nil {
 		d.Last, d.Outcome = known.Last.Started, known.Last.Outcome
+		d.Error, d.Hint = known.Last.Error, known.Last.Hint
 	}
 	var from time.Time // start of the longest wait for a verified copy
 	never := known.Last == nil
@@ -77,19 +83,19 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 	}
 	known.All(func(c *statedir.DrilledCopy) {
 		d.Copies++
-		if j.DiskTarget(c.To) != nil { // a drill does not wait for a disk
-			if c.Outcome != outcome.Done {
-				d.NotGood = append(d.NotGood, c)
-			}
-			return
+		if c.Good.IsZero() {
+			d.NeverVerified++
 		}
-		add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		if c.Outcome != outcome.Done {
 			d.NotGood = append(d.NotGood, c)
+		}
+		if j.DiskTarget(c.To) == nil { // a drill does not wait for a disk
+			add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		}
 	})
 	for range unreached(j, st) {
 		d.Copies++
+		d.NeverVerified++
 		add(time.Time{}, cmp.Or(known.LastComplete, st.DrillSince))
 	}
 	if from = cmp.Or(from, st.DrillSince); !never {
@@ -138,6 +144,25 @@ func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
 	return out
 }
 
+// drilledWell returns, for each copy of the job, whether the last drill that should have read it
+// found it good. It omits copies that are newer than a drill that succeeded.
+func drilledWell(j *replicate.Job, st *statedir.State, f func(source, to string, good bool)) {
+	last := st.Drills.Last
+	if last == nil {
+		return
+	}
+	st.Drills.All(func(c *statedir.DrilledCopy) {
+		// A drill that ended early left the older results of other copies. It skips absent disks.
+		current := last.Outcome == outcome.Done || c.Good.Equal(last.Started) || j.DiskTarget(c.To) != nil
+		f(c.Source, c.To, c.Outcome == outcome.Done && current)
+	})
+	if last.Outcome != outcome.Done {
+		for _, c := range unreached(j, st) {
+			f(c[0], c[1], false)
+		}
+	}
+}
+
 // addDrills adds the state of the drills to the job's status.
 func (j *JobStatus) addDrills(d *DrillStatus) {
 	if j.Drill = d; d == nil {
@@ -151,7 +176,11 @@ func (j *JobStatus) addDrills(d *DrillStatus) {
 	again := "zxfer replicate drill " + j.Job
 	if d.Outcome != "" && d.Outcome != outcome.Done && len(d.NotGood) == 0 {
 		j.Failed = true
-		j.Problems = append(j.Problems, &Problem{State: worst(d.Outcome), Error: "the last drill ended as " + d.Outcome, Hint: again})
+		why := "the last drill ended as " + d.Outcome
+		if d.Error != "" {
+			why += ": " + d.Error
+		}
+		j.Problems = append(j.Problems, &Problem{State: worst(d.Outcome), Error: why, Hint: cmp.Or(d.Hint, again)})
 	}
 	if d.Late {
 		why := "no drill has verified the copies yet"

@@ -450,3 +450,71 @@ func TestDrillReportsProgress(t *testing.T) {
 	r.encrypt("src/a")
 	drill()
 }
+
+// TestDrillWithoutResult expects that a drill that was refused or did not finish counts no copy as
+// good, and that the alert on the metric of copies fires. Then a good drill, and one that is refused.
+func TestDrillWithoutResult(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(cancel func()) error{
+		outcome.Refused:     func(func()) error { return fault.Refusef("add the grant", "not permitted") },
+		outcome.Interrupted: func(cancel func()) error { cancel(); return context.Canceled },
+		outcome.Failed:      func(func()) error { return errors.New("no space") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
+			metrics := func() string {
+				text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+				require.NoError(t, err)
+				return string(text)
+			}
+			good := func(value string) {
+				t.Helper()
+				for _, source := range []string{"src", "src/a"} {
+					require.Contains(t, metrics(), `zxfer_replicate_drill_good{job="j",source="`+source+`",target="t"} `+value+"\n")
+				}
+			}
+			require.NotContains(t, metrics(), "zxfer_replicate_drill_good{", "no drill is due")
+			stopped := func() {
+				t.Helper()
+				ctx, cancel := context.WithCancel(t.Context())
+				r.before = func(op string, names []string) error {
+					if op == zfs.OpList && names[0] == "dst/copy" {
+						return stop(cancel)
+					}
+					return nil
+				}
+				d, err := r.runner(t).Drill(ctx, r.job, DrillOptions{})
+				require.Error(t, err)
+				require.Equal(t, name, d.Outcome)
+				require.Empty(t, d.Copies)
+				r.before = nil
+			}
+			stopped()
+			st := r.currentStatus()
+			require.Equal(t, 2, st.Drill.Copies)
+			require.Equal(t, 2, st.Drill.NeverVerified)
+			require.True(t, st.Failed)
+			require.Equal(t, name, st.State)
+			require.Contains(t, st.Problems[0].Error, "the last drill ended as "+name+": target t: ")
+			if name == outcome.Refused {
+				require.Equal(t, "add the grant", st.Problems[0].Hint)
+			}
+			good("0")
+
+			r.now += 3600
+			first, err := r.drill(t, DrillOptions{})
+			require.NoError(t, err)
+			require.Zero(t, r.currentStatus().Drill.NeverVerified)
+			good("1")
+
+			r.now += 3600
+			stopped()
+			st = r.currentStatus()
+			require.Equal(t, name, st.State)
+			require.Equal(t, first.Started, st.Drill.Good)
+			require.Zero(t, st.Drill.NeverVerified)
+			good("0")
+		})
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -19,7 +18,7 @@ import (
 // Metrics renders the metrics of all jobs of a file: results and due times. If the records of a
 // job cannot be read, it returns an error and the metrics of the other jobs.
 func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) {
-	var states []*statedir.State
+	var states, all []*statedir.State // without unreadable ones, and for each job
 	var due []*JobStatus
 	var errs []error
 	for i := range f.Jobs {
@@ -31,6 +30,7 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 		} else {
 			states = append(states, st)
 		}
+		all = append(all, st)
 		pause, err := statedir.Paused(stateDir, j.Name, now)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
@@ -38,6 +38,12 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 		due = append(due, statusOf(j, st, statusTimes{now: now, pause: pause}))
 	}
 	e := recordedMetrics(states)
+	e.addFamily("zxfer_replicate_drill_good", "1 if the job's last drill found the copy good, else 0. Absent until a drill ended, and for newer copies.")
+	for i, st := range all {
+		drilledWell(&f.Jobs[i], st, func(source, to string, good bool) {
+			e.addSample(boolValue(good), "job", f.Jobs[i].Name, "source", source, "target", to)
+		})
+	}
 	at := func(t time.Time, labels ...string) {
 		if !t.IsZero() {
 			e.addSample(float64(t.Unix()), labels...)
@@ -85,7 +91,7 @@ func WriteMetrics(ctx context.Context, f *replicate.File, stateDir string, now t
 	return nil
 }
 
-// recordedMetrics returns the metrics of the last runs and drills.
+// recordedMetrics returns the metrics of the last runs, and when drills found copies good.
 func recordedMetrics(states []*statedir.State) *exposition {
 	e := &exposition{}
 	for _, m := range []struct {
@@ -178,23 +184,13 @@ func recordedMetrics(states []*statedir.State) *exposition {
 	}
 	diskMetrics(e, states)
 	keptCopies(e, states)
-	for _, m := range []struct {
-		name, help string
-		value      func(*statedir.DrilledCopy) (float64, bool)
-	}{
-		{"zxfer_replicate_drill_last_good_seconds", "Start of the last drill that found the copy good, Unix time.",
-			func(c *statedir.DrilledCopy) (float64, bool) { return float64(c.Good.Unix()), !c.Good.IsZero() }},
-		{"zxfer_replicate_drill_good", "1 if the copy's last drill found it good, else 0.",
-			func(c *statedir.DrilledCopy) (float64, bool) { return boolValue(c.Outcome == outcome.Done), true }},
-	} {
-		e.addFamily(m.name, m.help)
-		for _, s := range states {
-			s.Drills.All(func(c *statedir.DrilledCopy) {
-				if v, ok := m.value(c); ok {
-					e.addSample(v, "job", s.Job, "source", c.Source, "target", c.To)
-				}
-			})
-		}
+	e.addFamily("zxfer_replicate_drill_last_good_seconds", "Start of the last drill that found the copy good, Unix time.")
+	for _, s := range states {
+		s.Drills.All(func(c *statedir.DrilledCopy) {
+			if !c.Good.IsZero() {
+				e.addSample(float64(c.Good.Unix()), "job", s.Job, "source", c.Source, "target", c.To)
+			}
+		})
 	}
 	return e
 }

@@ -70,7 +70,7 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 	if err == nil && ctx.Err() == nil {
 		w.checkDamage(ctx)
 	} else {
-		w.keepDamage(err)
+		w.keepDamage()
 	}
 	w.damage.stop()
 	w.detachDisks(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -270,7 +271,8 @@ func TestStatusOfUnknownPools(t *testing.T) {
 		"the host does not answer": {func(r *replica) { r.fail(zfs.OpStatus, "dst", errors.New("no answer")) }, "no answer"},
 		"an option in the error":   {func(r *replica) { r.fail(zfs.OpStatus, "dst", errors.New("{{trusted-link}} is missing")) }, "transfer.trusted_link = true is missing"},
 		"the key is restricted":    {func(r *replica) { r.fail(zfs.OpStatus, "dst", fault.Refusef("", "the policy forbids it")) }, "the policy forbids it"},
-		"the target failed":        {func(r *replica) { r.away = "dst" }, "no route to host"},
+		"the target failed":        {func(r *replica) { r.away = "dst" }, "the last run ended before it asked"},
+		"the run failed":           {func(r *replica) { r.away = "src" }, "the last run ended before it asked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -287,6 +289,14 @@ func TestStatusOfUnknownPools(t *testing.T) {
 			require.Contains(t, p.Unknown, tt.want)
 			require.Equal(t, first, p.Checked)
 			require.NotEqual(t, Damaged, r.status(t).State)
+			var shown strings.Builder // each error once
+			for _, p := range r.status(t).Problems {
+				shown.WriteString(p.Error + "\n")
+			}
+			for _, p := range r.status(t).Pools {
+				shown.WriteString(p.Unknown + "\n")
+			}
+			require.LessOrEqual(t, strings.Count(shown.String(), "no route to host"), 1, shown.String())
 			text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 			require.NoError(t, err)
 			require.Contains(t, string(text), fmt.Sprintf(`zxfer_replicate_pool_checked_seconds{job="j",target="t",pool="dst"} %d`, first.Unix()))
