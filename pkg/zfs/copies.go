@@ -117,6 +117,10 @@ func (a DivergedCopy) Check() error {
 	return nil
 }
 
+// RefusalReason returns why the copy must not be renamed, or "" if it may be. l is the answer to
+// RolesBelow.
+func (a DivergedCopy) RefusalReason(l *Listing) string { return sourceWithin(l) }
+
 // OrphanProperty marks an orphan that is being destroyed. Its value is the tag of the job's
 // holds.
 const OrphanProperty = "zxfer:gone"

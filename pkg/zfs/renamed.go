@@ -1,6 +1,7 @@
 package zfs
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -32,7 +33,7 @@ func (r RenamedCopy) Check() error {
 }
 
 // RefusalReason returns why the copy must not be renamed, or "" if it may be. l lists the copy and
-// its descendants with their versions and with the properties mounted and encryptionroot.
+// its descendants with their versions and with the properties mounted, encryptionroot and RoleProperty.
 // parentRoot is the encryption root of the new parent.
 func (r RenamedCopy) RefusalReason(l *Listing, parentRoot string) string {
 	d := l.Find(r.Dataset)
@@ -47,7 +48,7 @@ func (r RenamedCopy) RefusalReason(l *Listing, parentRoot string) string {
 			return other.Name + " is mounted"
 		}
 	}
-	return KeyMove(d, parentRoot)
+	return cmp.Or(sourceWithin(l), KeyMove(d, parentRoot))
 }
 
 // KeyMove returns why a dataset cannot move below a parent with that encryption root, or "" if it

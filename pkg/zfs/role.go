@@ -109,6 +109,36 @@ func RoleOf(dataset string, of func(name string) map[string]Property) (at string
 	return "", Role{}, nil
 }
 
+// RolesBelow returns the query whose answer SourceIn takes.
+func RolesBelow(dataset string) ListQuery {
+	return ListQuery{Dataset: dataset, Recursive: true, NoAncestors: true, Identity: true, User: []string{RoleProperty}}
+}
+
+// SourceIn returns the first listed dataset with a local role that receives no streams, or "" if there
+// is none. Operations that move or destroy a dataset with its descendants must refuse then.
+func SourceIn(l *Listing) (at string, r Role, err error) {
+	for _, d := range l.Datasets {
+		if r, err = RoleIn(d.Properties); err != nil {
+			return d.Name, r, fmt.Errorf("%s: %w", d.Name, err)
+		}
+		if !r.Receives() {
+			return d.Name, r, nil
+		}
+	}
+	return "", Role{}, nil
+}
+
+// sourceWithin returns why listed datasets must not be moved, or "" if none became the source.
+func sourceWithin(l *Listing) string {
+	switch at, r, err := SourceIn(l); {
+	case err != nil:
+		return err.Error()
+	case at != "":
+		return fmt.Sprintf("%s became the source %s", at, r.Describe())
+	}
+	return ""
+}
+
 // Origin is the value of OriginProperty. Another host wrote it, so its values are untrusted.
 type Origin struct {
 	// Job, Target and Source are set on the root of a copy: the job, its target, and its source as

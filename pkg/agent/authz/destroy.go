@@ -24,7 +24,7 @@ func mayRenameDiverged(ctx context.Context, g *Guard, all *[]zfs.DivergedCopy) e
 		if !within(a.Dataset, g.policy.Rotated) {
 			return fmt.Errorf("renaming %q is not permitted; to permit it, add --allow rotate=DATASET in authorized_keys", clipName(a.Dataset))
 		}
-		if err := g.checkRole(ctx, a.Dataset); err != nil {
+		if err := g.checkTreeRoles(ctx, a.Dataset); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func mayRenameCopies(ctx context.Context, g *Guard, all *[]zfs.RenamedCopy) erro
 			return fmt.Errorf("renaming %q to %q is not permitted; to permit it for descendants of DATASET, add --allow follow=DATASET in authorized_keys",
 				clipName(r.Dataset), clipName(r.As))
 		}
-		if err := cmp.Or(g.checkRole(ctx, r.Dataset), g.checkRole(ctx, r.As)); err != nil {
+		if err := cmp.Or(g.checkTreeRoles(ctx, r.Dataset), g.checkRole(ctx, r.As)); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func mayDestroyOrphans(ctx context.Context, g *Guard, all *[]zfs.Orphan) error {
 		if !within(a.Dataset, g.policy.Removed) || slices.Contains(g.policy.Removed, a.Dataset) {
 			return fmt.Errorf("destroying %q is not permitted; to permit it for descendants of DATASET, add --allow remove=DATASET in authorized_keys", clipName(a.Dataset))
 		}
-		if err := g.checkRole(ctx, a.Dataset); err != nil {
+		if err := g.checkTreeRoles(ctx, a.Dataset); err != nil {
 			return err
 		}
 	}

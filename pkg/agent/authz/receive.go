@@ -49,6 +49,12 @@ func (g *Guard) checkReceive(ctx context.Context, r *zfs.ReceiveSpec) error {
 	if g.keepsVersions(r.Target) && !within(r.Target, g.policy.Rekeyed) {
 		r.KeepKey = true
 	}
+	if r.Arrival.Raw && !r.KeepKey {
+		var err error
+		if r.KeepKey, err = g.locksSource(ctx, r.Target); err != nil {
+			return err
+		}
+	}
 	// A new dataset must not be mounted, even if the client did not ask for that.
 	if first {
 		forced := map[string]string{"readonly": "on"}
@@ -59,6 +65,16 @@ func (g *Guard) checkReceive(ctx context.Context, r *zfs.ReceiveSpec) error {
 		r.Set = forced
 	}
 	return nil
+}
+
+// locksSource reports whether another key of a dataset would lock a descendant that became the source.
+func (g *Guard) locksSource(ctx context.Context, dataset string) (bool, error) {
+	have, err := g.host.Properties(ctx, []string{dataset}, []string{"encryptionroot"})
+	if err != nil || have[dataset]["encryptionroot"].Value != dataset {
+		return false, err
+	}
+	at, _, err := g.sourceBelow(ctx, dataset)
+	return at != "", err
 }
 
 // checkProperties checks the properties that a receive sets. All come from another host, even

@@ -39,7 +39,7 @@ func mayInheritKey(ctx context.Context, g *Guard, dataset *string) error {
 	if m := have[*dataset]; m["keystatus"].Value != "unavailable" || m["keylocation"].Value != "prompt" {
 		return fmt.Errorf("the key of %s is loaded, or has a keylocation: it must not be changed", *dataset)
 	}
-	return g.checkRole(ctx, *dataset)
+	return g.checkTreeRoles(ctx, *dataset)
 }
 
 // mayMakeEncryptionRoot permits this for copies whose key may be replaced; it happens just before
@@ -51,7 +51,7 @@ func mayMakeEncryptionRoot(ctx context.Context, g *Guard, dataset *string) error
 	if g.keepsVersions(*dataset) && !within(*dataset, g.policy.Rekeyed) {
 		return fmt.Errorf("replacing the key of %s is not permitted; to permit it, add --allow receive-rekey=DATASET in authorized_keys", *dataset)
 	}
-	return g.checkRole(ctx, *dataset)
+	return g.checkTreeRoles(ctx, *dataset)
 }
 
 // mayMount permits mounting a restored dataset on a directory in which it hides nothing. The

@@ -37,6 +37,31 @@ func (g *Guard) checkRole(ctx context.Context, datasets ...string) error {
 	return nil
 }
 
+// checkTreeRoles is checkRole for operations that move, destroy or lock datasets together with
+// their descendants. It also refuses if a descendant became the source.
+func (g *Guard) checkTreeRoles(ctx context.Context, datasets ...string) error {
+	if err := g.checkRole(ctx, datasets...); err != nil {
+		return err
+	}
+	for _, dataset := range datasets {
+		if at, role, err := g.sourceBelow(ctx, dataset); err != nil {
+			return err
+		} else if at != "" {
+			return fmt.Errorf("%s became the source %s: it must not be changed with %s", at, role.Describe(), dataset)
+		}
+	}
+	return nil
+}
+
+// sourceBelow returns a descendant that became the source, or "" if there is none.
+func (g *Guard) sourceBelow(ctx context.Context, dataset string) (at string, role zfs.Role, err error) {
+	l, err := g.host.List(ctx, zfs.RolesBelow(dataset))
+	if err != nil {
+		return "", role, err
+	}
+	return zfs.SourceIn(&l)
+}
+
 // checkSnapshotRoles is checkRole for the datasets of snapshots and bookmarks. It skips datasets
 // that may be sent, because the key of a source prunes it.
 func (g *Guard) checkSnapshotRoles(ctx context.Context, versions []string) error {

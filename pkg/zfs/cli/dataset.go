@@ -94,6 +94,13 @@ func (c *CLI) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error 
 		case existing[a.Dataset]["guid"].Value != guid:
 			return fault.Refusef("run the same command again", "%s has changed since the plan was made: it was not renamed", a.Dataset)
 		}
+		l, err := c.List(ctx, zfs.RolesBelow(a.Dataset))
+		if err != nil {
+			return err
+		}
+		if why := a.RefusalReason(&l); why != "" {
+			return fault.Refusef("move it out of the copy, or omit rotate", "%s was not renamed: %s", a.Dataset, why)
+		}
 		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRename, Subject: a.Dataset}, []string{"rename", a.Dataset, a.As}); err != nil {
 			return err
 		}
@@ -121,7 +128,7 @@ func (c *CLI) renameCopy(ctx context.Context, r zfs.RenamedCopy) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.List(ctx, zfs.ListQuery{Dataset: r.Dataset, Recursive: true, Versions: true, NoAncestors: true})
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: r.Dataset, Recursive: true, Versions: true, NoAncestors: true, User: []string{zfs.RoleProperty}})
 	if err != nil {
 		return err
 	}

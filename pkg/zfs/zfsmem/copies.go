@@ -29,6 +29,13 @@ func (h *Host) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error
 			if d := h.datasets[a.Dataset]; d == nil || d.GUID != a.GUID {
 				return fault.Refusef("", "%s is not what it was", a.Dataset)
 			}
+			l := zfs.Listing{Root: a.Dataset}
+			for _, name := range h.subtree(a.Dataset) {
+				l.Datasets = append(l.Datasets, h.datasets[name])
+			}
+			if why := a.RefusalReason(&l); why != "" {
+				return fault.Refusef("", "%s was not renamed: %s", a.Dataset, why)
+			}
 			h.rename(a.Dataset, a.As)
 		}
 		return nil
