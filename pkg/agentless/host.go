@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/sshexec"
@@ -60,7 +61,7 @@ const surveyTimeout = 150 * time.Second
 func open(ctx context.Context, master *sshexec.Master, survey func(*Host, context.Context) error) (*Host, error) {
 	h := newHost(master)
 	late := fmt.Errorf("it did not describe itself within %s", surveyTimeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, surveyTimeout, late)
+	ctx, cancel := context.WithTimeoutCause(budget.WithMeter(ctx, budget.MinLimit), surveyTimeout, late)
 	defer cancel()
 	if err := survey(h, ctx); err != nil {
 		_ = h.Close() // err is more important
@@ -76,7 +77,7 @@ func (h *Host) survey(ctx context.Context) error {
 		return err
 	}
 	h.shell = true
-	h.facts, h.tools = parseSurvey(string(out.Stdout))
+	h.facts, h.tools = parseSurvey(out.Stdout)
 	return h.checkFacts()
 }
 
@@ -88,7 +89,7 @@ func (h *Host) surveyWithoutShell(ctx context.Context, noShell error) error {
 	if err != nil {
 		return err
 	}
-	text := string(out.Stdout)
+	text := out.Stdout
 	h.facts.ZFS = zfs.ModuleVersion(text)
 	if err := h.checkFacts(); err != nil {
 		return err
@@ -203,6 +204,9 @@ func (e remoteRunner) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream,
 // Run runs one command. A failed connection is hosts.ErrLost. Too much output is not, because a
 // retry would not help.
 func (e remoteRunner) Run(ctx context.Context, argv []string) (r cli.RunResult, err error) {
+	if budget.MeterOf(ctx) == nil { // for a stream, not for a request
+		ctx = budget.WithMeter(ctx, hosts.MaxText)
+	}
 	if e.host.shell {
 		r, err = e.host.runScript(ctx, e.script(argv))
 	} else {
@@ -256,7 +260,7 @@ func (h *Host) Run(ctx context.Context, r *hosts.Request) error {
 	if !h.Supports(r.Op) {
 		return hosts.Unsupported(h.name, r.Op)
 	}
-	if err := r.On(ctx, plain{h.cli, h.facts}); err != nil {
+	if err := r.On(budget.WithMeter(ctx, hosts.MaxText), plain{h.cli, h.facts}); err != nil {
 		return err
 	}
 	if err := r.CheckAnswer(); err != nil {

@@ -141,7 +141,7 @@ func TestCommandsThroughEveryShell(t *testing.T) {
 			r, err := h.runner().Run(t.Context(), append([]string{"zfs"}, sent...))
 			require.NoError(t, err)
 			require.Zero(t, r.Status, r.Stderr)
-			require.Equal(t, sent, strings.Split(strings.TrimSuffix(string(r.Stdout), "\x00"), "\x00"))
+			require.Equal(t, sent, strings.Split(strings.TrimSuffix(r.Stdout, "\x00"), "\x00"))
 			for _, word := range special {
 				_, err = h.runner().Run(t.Context(), []string{"zfs", "set", "x=" + word})
 				if a.bare {

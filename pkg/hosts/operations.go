@@ -36,6 +36,10 @@ const (
 	MaxAnswer  = 64 << 20 // a listing of about 200,000 versions
 )
 
+// MaxText limits the memory for the text that a host without zxfer prints during one request, in bytes as
+// budget.Rows estimates it. A listing of 200,000 versions needs 150 MB.
+const MaxText = 4 * MaxAnswer
+
 // Maximum cost of arguments with names of snapshots (about 70 bytes each), and of streams, which
 // name all their snapshots.
 const (

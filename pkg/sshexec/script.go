@@ -1,13 +1,15 @@
 package sshexec
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"zxfer/pkg/budget"
 )
 
 // Marker lines of a script and its output.
@@ -30,15 +32,15 @@ const (
 )
 
 const (
-	// maxOutput limits the output of a script in bytes: a listing of about 600,000 versions.
+	// maxOutput limits the output of a script in bytes. The Meter of a request is usually stricter.
 	maxOutput = 64 << 20
 	// scriptLines limits the kept lines of a script's standard error. zfs prints one for each unknown
 	// name.
 	scriptLines = 10_000
 )
 
-// ErrOutput means that a script printed more than zxfer keeps.
-var ErrOutput = fmt.Errorf("its output is longer than %d bytes", maxOutput)
+// ErrOutput means that a script printed more than zxfer keeps: maxOutput, or the limit of budget.MeterOf.
+var ErrOutput = errors.New("its output is longer than zxfer accepts")
 
 // ErrNoShell means that the account permits a login but runs no POSIX shell, for example because a
 // forced command permits only some commands.
@@ -58,16 +60,40 @@ type Script struct {
 
 // output collects the output of a script.
 type output struct {
-	b   bytes.Buffer
-	err error // ErrOutput or nil
+	meter  *budget.Meter
+	rows   budget.Rows
+	pieces [][]byte // without spare memory, unlike a buffer that grows
+	length int
+	err    error // ErrOutput or nil
 }
 
+// maxPiece is the largest size of output.pieces in bytes.
+const maxPiece = 64 << 10
+
 func (o *output) Write(b []byte) (int, error) {
-	if o.b.Len()+len(b) > maxOutput {
-		o.err = ErrOutput
+	if o.length+len(b) > maxOutput || !o.meter.Take(o.rows.Cost(b)) {
+		o.pieces, o.err = nil, ErrOutput
 		return 0, o.err
 	}
-	return o.b.Write(b)
+	o.length += len(b)
+	n := len(b)
+	if last := len(o.pieces) - 1; last >= 0 && len(o.pieces[last])+n <= maxPiece {
+		o.pieces[last] = append(o.pieces[last], b...)
+	} else {
+		o.pieces = append(o.pieces, slices.Clone(b))
+	}
+	return n, nil
+}
+
+// text returns the output once.
+func (o *output) text() string {
+	var all strings.Builder
+	all.Grow(o.length)
+	for i, piece := range o.pieces {
+		_, _ = all.Write(piece) // never fails
+		o.pieces[i] = nil
+	}
+	return all.String()
 }
 
 // Run starts a script, which ends with ctx or with End. Its output is kept in memory. After the
@@ -93,7 +119,7 @@ func RunCommand(ctx context.Context, o Options, line string) (*Script, error) {
 
 // collect keeps a command's output, and ends the command with ctx.
 func collect(ctx context.Context, p *Pipe) *Script {
-	s := &Script{Pipe: p, ctx: ctx}
+	s := &Script{Pipe: p, ctx: ctx, out: output{meter: budget.MeterOf(ctx)}}
 	s.drain(&s.out)
 	s.stop = context.AfterFunc(ctx, func() { p.End(quitTimeout) })
 	return s
@@ -101,7 +127,7 @@ func collect(ctx context.Context, p *Pipe) *Script {
 
 // Result waits for the end of the script and returns its standard output, standard error and exit
 // status. If the script did not run or its outcome is unknown, it returns an error.
-func (s *Script) Result() (stdout []byte, stderr string, status int, err error) {
+func (s *Script) Result() (stdout, stderr string, status int, err error) {
 	stderr, status, err = s.Pipe.Result()
 	s.stop()
 	switch {
@@ -111,9 +137,9 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 		err = fmt.Errorf("%s: %w", s.o.Host, context.Cause(s.ctx))
 	}
 	if err != nil {
-		return nil, "", 0, err
+		return "", "", 0, err
 	}
-	return s.out.b.Bytes(), stderr, status, nil
+	return s.out.text(), stderr, status, nil
 }
 
 // outcome returns why the exit status of an ended process is not that of the remote command. ran

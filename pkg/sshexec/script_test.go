@@ -33,7 +33,7 @@ func TestScriptArrivesUnchanged(t *testing.T) {
 			out, _, status, err := s.Result()
 			require.NoError(t, err)
 			require.Zero(t, status)
-			require.Equal(t, nasty, strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"))
+			require.Equal(t, nasty, strings.Split(strings.TrimSuffix(out, "\x00"), "\x00"))
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestScriptOutputIsBounded(t *testing.T) {
 	out, _, _, err := s.Result()
 	require.ErrorContains(t, err, "beta: its output is longer than")
 	require.Empty(t, out)
-	require.LessOrEqual(t, s.out.b.Len(), maxOutput)
+	require.LessOrEqual(t, s.out.length, maxOutput)
 }
 
 // writerFunc is an io.Writer.
@@ -140,7 +140,7 @@ func TestScriptEndsWithContextOrClient(t *testing.T) {
 	out, _, status, err := s.Result()
 	require.NoError(t, err)
 	require.Zero(t, status)
-	require.Equal(t, "gone\n", string(out))
+	require.Equal(t, "gone\n", out)
 }
 
 func TestScriptsNeverPromptForPassword(t *testing.T) {

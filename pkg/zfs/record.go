@@ -34,9 +34,10 @@ const RecordSize = 312
 const (
 	// maxBlock is the largest payload of a record other than BEGIN: one block.
 	maxBlock = 16 << 20
-	// maxPayload is the largest payload of a BEGIN record. The head of a package that
-	// lists snapshots and properties (zfs send -R) can be large.
-	maxPayload = 256 << 20
+	// maxBeginPayload is the largest payload of a BEGIN record: keys, and the point of resume, in
+	// about 2 KiB. The head of a package of zfs send -I is empty. Only that of -R, which zxfer
+	// refuses, can be larger.
+	maxBeginPayload = 1 << 20
 )
 
 const (
@@ -90,7 +91,7 @@ func (r *Record) parse(header []byte, order binary.ByteOrder) error {
 	limit := uint64(maxBlock)
 	switch r.Type {
 	case RecordBegin:
-		r.size, limit = uint64(r.u32(4)), maxPayload
+		r.size, limit = uint64(r.u32(4)), maxBeginPayload
 	case RecordObject:
 		if r.size = uint64(r.u32(36)); r.size == 0 { // raw: the size is not rounded
 			r.size = roundUp8(r.u32(28))

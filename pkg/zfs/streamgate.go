@@ -53,10 +53,6 @@ const (
 
 	osFilesystem = 2 // dmu_objset_type_t
 	osVolume     = 3
-
-	// maxBeginPayload is the largest payload of a stream's BEGIN record: keys, and the point
-	// of resume.
-	maxBeginPayload = 1 << 20
 )
 
 // allowedFeatures are the features of streams that zxfer requests from zfs send. Others add
@@ -290,8 +286,6 @@ func (g *Gate) stream(r *Record) error {
 		return fmt.Errorf("it has objects of type %d, expected %d (2: filesystem, 3: volume)", r.u32(32), objects)
 	case r.u32(36)&flagClone != 0 && !g.clone:
 		return errors.New("it is a clone, which was not planned")
-	case r.u32(4) > maxBeginPayload:
-		return fmt.Errorf("its header has %d bytes, expected at most %d", r.u32(4), maxBeginPayload)
 	}
 	if err := errors.Join(
 		planned(features&featureRaw != 0, g.arrival.Raw, "it is raw, which was not planned", "it is not raw, which was planned"),

@@ -27,7 +27,7 @@ func (o *oldPool) Run(_ context.Context, argv []string) (cli.RunResult, error) {
 		o.clones++
 		return cli.RunResult{Status: 2, Stderr: "bad property list: invalid property 'bclonesaved'\nusage:\n\tget [-Hp] ...\n"}, nil
 	}
-	return cli.RunResult{Stdout: []byte("tank\tguid\t7\t-\ntank\tdedupratio\t1.50\t-\n")}, nil
+	return cli.RunResult{Stdout: "tank\tguid\t7\t-\ntank\tdedupratio\t1.50\t-\n"}, nil
 }
 
 // TestPoolWithoutClones expects the properties that an old zpool has, and one refused query.

@@ -387,7 +387,7 @@ type RemoteLimits struct {
 
 // RunResult is the outcome of a remote command.
 type RunResult struct {
-	Stdout []byte
+	Stdout string
 	Stderr string
 	Status int // exit status of a shell: above 128 for a signal
 }
@@ -412,7 +412,7 @@ func (c *CLI) outputsRemote(ctx context.Context, f zfs.Failure, tool string, arg
 	if r.Status != 0 {
 		err = r.Err(f, c.remote)
 	}
-	return string(r.Stdout), r.Stderr, err
+	return r.Stdout, r.Stderr, err
 }
 
 // Err returns the error of a remote command with a nonzero exit status. As of a local command, it keeps only
