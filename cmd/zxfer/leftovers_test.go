@@ -46,7 +46,7 @@ func leftovers(t *testing.T) string {
 	}
 	cache, err := os.UserCacheDir()
 	require.NoError(t, err)
-	for _, pattern := range []string{"/tmp/zxfer*", filepath.Join(cache, "zxfer", ".*")} {
+	for _, pattern := range []string{"/tmp/zxfer*", "/run/zxfer/zxfer-ssh-*", filepath.Join(cache, "zxfer", ".*")} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, f := range files {

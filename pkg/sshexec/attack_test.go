@@ -18,57 +18,6 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestSharedConnectionAdmitsOnlyThisUser expects the socket in a directory that other users cannot enter: they
-// see its path in ssh's arguments, and ssh does not check who created a socket.
-func TestSharedConnectionAdmitsOnlyThisUser(t *testing.T) {
-	dir, tmp := t.TempDir(), t.TempDir()
-	program := filepath.Join(dir, "ssh")
-	text := `#!/bin/sh
-for command; do
-	case $command in ControlPath=*) socket=${command#*=};; -G) exit;; esac
-done
-ls -ldn "${socket%/*}" >>` + shellquote.Join(filepath.Join(dir, "modes")) + `
-: >"$socket"
-exec sleep 100000
-`
-	testenv.WriteProgram(t, program, text)
-	t.Setenv("TMPDIR", tmp)
-	o := Options{Host: "beta", Command: shellquote.Join(program)}
-	m, err := StartMaster(t.Context(), o)
-	require.NoError(t, err)
-	require.FileExists(t, m.socket)
-	require.NoError(t, m.Close())
-	left, err := os.ReadDir(tmp)
-	require.NoError(t, err)
-	require.Empty(t, left)
-	modes, err := os.ReadFile(filepath.Join(dir, "modes"))
-	require.NoError(t, err)
-	require.Contains(t, string(modes), "drwx------")
-
-	testenv.WriteProgram(t, program, "#!/bin/sh\necho 'Permission denied (publickey).' >&2; exit 255\n")
-	_, err = StartMaster(t.Context(), o)
-	require.ErrorContains(t, err, "Permission denied")
-	left, err = os.ReadDir(tmp)
-	require.NoError(t, err)
-	require.Empty(t, left)
-	// The user's configuration may share connections.
-	config := filepath.Join(dir, "config")
-	require.NoError(t, os.WriteFile(config, []byte("Host beta\nControlPath ~/.ssh/%C\n"), 0o600))
-	for host, shared := range map[string]bool{"beta": false, "gamma": true} {
-		socket, err := (&Options{Host: host, Command: "ssh -F " + shellquote.Join(config)}).masterSocket(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, shared, socket != "", host)
-		if shared { // if zxfer were killed now, nothing would delete the directory
-			require.NoDirExists(t, filepath.Dir(socket))
-		}
-	}
-	// ssh expands some characters in a path, so no connection is shared there.
-	t.Setenv("TMPDIR", filepath.Join(tmp, "%h"))
-	socket, err := o.masterSocket(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, socket)
-}
-
 // TestMasterEndsWithZxfer runs the wrapper of a shared connection. It expects that the end
 // of standard input, such as by kill -9 of zxfer, ends the command, and that the wrapper has the command's status.
 func TestMasterEndsWithZxfer(t *testing.T) {
@@ -126,8 +75,8 @@ echo $$ $PPID >`+pids+`
 : >"$socket"
 exec sleep 100000
 `)
-	t.Setenv("TMPDIR", t.TempDir())
-	m, err := StartMaster(t.Context(), Options{Host: "beta", Command: shellquote.Join(program)})
+	run := t.TempDir()
+	m, err := StartMaster(t.Context(), Options{Host: "beta", Command: shellquote.Join(program), runDirs: []string{run}})
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(dir, "pids"))
 	require.NoError(t, err)
@@ -143,7 +92,7 @@ exec sleep 100000
 	}
 	require.NoError(t, m.Close())
 	requireEnded(t, ssh)
-	require.NoDirExists(t, filepath.Dir(m.socket))
+	requireEmptyDir(t, run)
 }
 
 // TestHostThatReadsNothing expects that the end of the context aborts a pipe whose script was not sent.

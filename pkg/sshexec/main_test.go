@@ -33,6 +33,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && os.Args[1] == masterWord {
+		serveSocket(os.Args[2:])
+	}
+	if len(os.Args) > 1 && os.Args[1] == intruderWord {
+		intrude()
+	}
 	os.Exit(runTests(m))
 }
 

@@ -54,21 +54,22 @@ const replaceShell = `exec "$@"`
 // line of shell that runs then. The shell itself writes nothing: if zxfer was killed, a write would kill it
 // (SIGPIPE).
 func untilInputEnds(cleanup string) string {
-	return `exec 3<&0; "$@" </dev/null 3<&- & p=$!; { cat <&3 >/dev/null; kill $p; } 2>/dev/null & w=$!; ` +
-		`exec 3<&- 2>/dev/null; wait $p; r=$?; kill $w; ` + cleanup + `; exit $r`
+	return `exec 9<&0; "$@" </dev/null 9<&- & p=$!; { cat <&9 >/dev/null; kill $p; } 2>/dev/null & w=$!; ` +
+		`exec 9<&- 2>/dev/null; wait $p; r=$?; kill $w; ` + cleanup + `; exit $r`
 }
 
 // start runs a remote command. run is the local line of shell that runs the remote shell: replaceShell, or
-// see untilInputEnds.
+// see untilInputEnds. The shell inherits files as descriptors from 3.
 //
 // The remote shell runs in zxfer's process group, so that it can ask for a password on the
 // terminal: a read from another group stops the reader (SIGTTIN). ^C therefore also reaches the
 // remote shell. But zxfer needs the connection to end in good order. So the remote shell starts
-// with SIGINT and SIGQUIT ignored, and ssh keeps that except during its password prompt.
+// with SIGINT and SIGQUIT ignored, and ssh keeps that except during its password prompt. A detached one
+// (Options.detached) needs no terminal and runs in its own session.
 //
 // If zxfer is killed, the remote shell needs no signal: its standard input ends, which ends the
 // agent and then the remote shell.
-func (o *Options) start(run, remote string, stderr *tail) (*process, error) {
+func (o *Options) start(run, remote string, stderr *tail, inherited ...*os.File) (*process, error) {
 	argv, err := o.argv(remote)
 	if err != nil {
 		return nil, err
@@ -88,6 +89,8 @@ func (o *Options) start(run, remote string, stderr *tail) (*process, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = quitTimeout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: o.detached}
+	cmd.ExtraFiles = inherited
 	childIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package sshexec
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -36,9 +35,13 @@ type Options struct {
 	Activity func(what func() string) (done func())
 
 	binaryDirs []string // directories with binaries for other architectures; nil = default
+	runDirs    []string // parents for the socket of a shared connection; nil = default
 	ownBuild   *build   // build for hosts of the same architecture; nil = the running binary
 	batch      bool     // never ask for a password
 	mux        []string // ssh options for a shared connection, see StartMaster
+	// detached commands use a connection that is open. They need no terminal, and run in their own session,
+	// because an ssh that uses another's connection ends on ^C even if it starts with SIGINT ignored.
+	detached bool
 }
 
 // defaultConnectTimeout is longer than sshd waits for a login (120 seconds, LoginGraceTime in
@@ -85,7 +88,7 @@ func (o *Options) argv(remote string) ([]string, error) {
 		// The user's options come first, because ssh uses the first value. BatchMode is not set:
 		// on a terminal, ssh may ask for a password.
 		words = append(words, o.mux...)
-		if o.batch {
+		if o.batch || o.detached {
 			words = append(words, "-o", "BatchMode=yes")
 		}
 		words = append(words, "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
@@ -211,14 +214,6 @@ func readLines(file string) (out [][]string) {
 	return out
 }
 
-const (
-	// maxTempDir limits the directory for temporary files, in bytes. The kernel permits 108 bytes for the
-	// path of a socket, and ssh adds 17 for a temporary name.
-	maxTempDir = 60
-	// specialInPath has the characters that ssh does not take literally in a ControlPath.
-	specialInPath = "%$~\"'\\ \t\n"
-)
-
 // Master is an ssh connection that the commands on a host share (ControlMaster in ssh_config(5)). It
 // saves each command a few hundred milliseconds and a password prompt. Remote shells other than ssh have
 // no shared connection. If the user's configuration has a ControlPath, ssh shares connections by that.
@@ -227,8 +222,8 @@ type Master struct {
 	// (MaxSessions), ssh opens a separate connection.
 	Options Options
 
-	socket string // "" if no connection is shared
-	end    func(timeout time.Duration)
+	dir *socketDir // nil if no connection is shared
+	end func(timeout time.Duration)
 }
 
 // socketPoll is how often a Master looks for ssh's socket.
@@ -238,17 +233,23 @@ const socketPoll = 5 * time.Millisecond
 // it needs no shell there, and ends with this process even if a command on it hangs.
 func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	h := &Master{Options: o}
-	socket, err := o.masterSocket(ctx)
-	if err != nil || socket == "" {
+	words, err := o.words()
+	if err != nil || !isSSH(words[0]) {
 		return h, err
 	}
-	dir := shellquote.Join(filepath.Dir(socket))
-	h.socket, h.Options.mux = socket, []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
-	o.mux = []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket, "-N"}
-	// The shell also creates the directory. If zxfer is killed, none is left without a process that deletes it.
-	run := "mkdir -m 700 " + dir + " || exit 1; " + untilInputEnds("rm -rf "+dir)
-	p, err := o.start(run, "", &tail{log: o.log, maxLines: tailLines, hold: true})
+	if o.hasControlPath(ctx) {
+		h.Options.detached = o.hasMaster(ctx)
+		return h, nil
+	}
+	if h.dir = newSocketDir(o.runDirs); h.dir == nil {
+		return h, nil
+	}
+	path := "ControlPath=" + h.dir.socket()
+	h.Options.mux, h.Options.detached = []string{"-o", "ControlMaster=no", "-o", path}, true
+	o.mux = []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", path, "-N"}
+	p, err := o.start(untilInputEnds(h.dir.cleanup()), "", &tail{log: o.log, maxLines: tailLines, hold: true}, h.dir.dir, h.dir.parent)
 	if err != nil {
+		h.dir.remove()
 		return nil, err
 	}
 	h.end = func(timeout time.Duration) { _ = p.shutdown(timeout) }
@@ -259,7 +260,7 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	for {
 		select {
 		case <-look.C:
-			if _, err = os.Stat(socket); err == nil {
+			if h.dir.hasSocket() {
 				p.stderr.release()
 				return h, nil
 			}
@@ -279,29 +280,18 @@ func StartMaster(ctx context.Context, o Options) (*Master, error) {
 	}
 }
 
-// masterSocket returns a new path for the socket of a shared connection, or "" if zxfer shares none. The
-// caller creates its directory, which must be new and admit only this user: ssh's arguments show the path to
-// all local users, and a stranger who creates the socket first would get the data of all commands.
-func (o *Options) masterSocket(ctx context.Context) (string, error) {
-	words, err := o.words()
-	if err != nil || !isSSH(words[0]) || len(os.TempDir()) > maxTempDir || strings.ContainsAny(os.TempDir(), specialInPath) ||
-		o.hasControlPath(ctx) {
-		return "", err
-	}
-	return filepath.Join(os.TempDir(), "zxfer-ssh-"+rand.Text()[:10], "s"), nil
-}
-
 const (
 	// configTimeout limits `ssh -G`, which may run commands of the user's configuration and ask a DNS server.
 	configTimeout = 10 * time.Second
-	// exitTimeout limits `ssh -O exit`. A stopped ssh does not answer.
+	// exitTimeout limits `ssh -O`. A stopped ssh does not answer.
 	exitTimeout = 2 * time.Second
 )
 
 // hasControlPath reports whether the user's configuration of ssh sets a ControlPath for the host.
 func (o *Options) hasControlPath(ctx context.Context) bool {
 	// Without an answer, ssh itself reports what is wrong.
-	for line := range strings.Lines(o.withoutLogin(ctx, configTimeout, "-G")) {
+	text, _ := o.withoutLogin(ctx, configTimeout, "-G")
+	for line := range strings.Lines(text) {
 		if path, ok := strings.CutPrefix(line, "controlpath "); ok && strings.TrimSpace(path) != "none" {
 			return true
 		}
@@ -309,28 +299,34 @@ func (o *Options) hasControlPath(ctx context.Context) bool {
 	return false
 }
 
+// hasMaster reports whether the connection that the user's configuration shares is open.
+func (o *Options) hasMaster(ctx context.Context) bool {
+	_, err := o.withoutLogin(ctx, exitTimeout, "-O", "check")
+	return err == nil
+}
+
 // withoutLogin runs ssh with flags that need no login, and returns its output.
-func (o *Options) withoutLogin(ctx context.Context, timeout time.Duration, flags ...string) string {
+func (o *Options) withoutLogin(ctx context.Context, timeout time.Duration, flags ...string) (string, error) {
 	argv, err := o.argv("")
 	if err != nil {
-		return ""
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	argv = slices.Insert(argv, len(argv)-2, flags...) // before "--" and the host
-	text, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
-	return string(text)
+	text, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+	return string(text), err
 }
 
 // Close closes the connection, which ends the scripts that use it.
 func (h *Master) Close() error {
-	if h.socket == "" {
+	if h.dir == nil {
 		return nil
 	}
 	h.end(quitTimeout)
-	if _, err := os.Stat(h.socket); err == nil { // the shell was killed, and perhaps ssh was not
-		h.Options.withoutLogin(context.Background(), exitTimeout, "-O", "exit")
+	if h.dir.hasSocket() { // the shell was killed, and perhaps ssh was not
+		_, _ = h.Options.withoutLogin(context.Background(), exitTimeout, "-O", "exit")
 	}
-	_ = os.RemoveAll(filepath.Dir(h.socket)) // the socket exists if ssh was killed
+	h.dir.remove()
 	return nil
 }
