@@ -79,7 +79,9 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, local *hosts.L
 	}
 	audit, err := openAudit(r.audit, who)
 	if err != nil {
-		return err
+		// The client gets the error as an answer: without a session it would look for a shell.
+		s.Host, s.Guard = unlogged{local, err}, authz.NewGuard(p, local, func(string) {})
+		return s.Serve(ctx, a.stdin, a.stdout)
 	}
 	defer audit.Close()
 	audit.log("session started: " + p.String())
@@ -92,6 +94,15 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, local *hosts.L
 	}
 	return err
 }
+
+// unlogged is a host that serves no request, because there is no log.
+type unlogged struct {
+	hosts.Host
+	err error
+}
+
+// Run returns the reason.
+func (u unlogged) Run(context.Context, *hosts.Request) error { return u.err }
 
 // buildNote returns a note if the client's bootstrap script wanted another build of zxfer.
 // Nothing else of the client's command is used.
@@ -119,18 +130,21 @@ type auditLog struct {
 	file   bool
 }
 
+// auditHint is the hint for a host without a system log.
+const auditHint = "log to a file: add to the command of the key in authorized_keys there: --audit /var/log/zxfer-agent.log"
+
 // openAudit opens the log. If it fails, the agent does not serve.
 func openAudit(path, who string) (*auditLog, error) {
 	if path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, fault.Failf("let the account append to the file of --audit", "no request is served without a log: %w", err)
+			return nil, fault.Refusef("let the account append to the file of --audit", "the restricted key serves no request without a log: %w", err)
 		}
 		return &auditLog{out: f, client: who, file: true}, nil
 	}
 	w, err := syslog.New(syslog.LOG_AUTH|syslog.LOG_NOTICE, "zxfer-agent")
 	if err != nil {
-		return nil, fault.Failf("run systemd-journald or rsyslog, or log to a file: --audit FILE", "no request is served without a log: %w", err)
+		return nil, fault.Refusef(auditHint, "the restricted key serves no request without a log: %w", err)
 	}
 	return &auditLog{out: w, client: who}, nil
 }

@@ -63,9 +63,17 @@ Install the other host's version of zxfer on this host first.`,
 				return fmt.Errorf("--program: %w", err)
 			}
 			line, err := authorizedKey(command, program, public)
-			if err == nil {
-				_, err = fmt.Fprintln(a.stdout, line)
+			if err != nil {
+				return err
 			}
+			if command[0] == "agent" && r.audit == "" {
+				if log, err := openAudit("", ""); err == nil {
+					log.Close()
+				} else {
+					fmt.Fprintln(a.stderr, "note: this host has no system log, and the key serves no request without a log: add --audit FILE")
+				}
+			}
+			_, err = fmt.Fprintln(a.stdout, line)
 			return err
 		},
 	}

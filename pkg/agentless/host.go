@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,9 @@ type Host struct {
 	facts  hosts.Facts
 	tools  tools
 	log    func(string)
+	// noise has the lines that the login of an account without a shell prints on standard error before each
+	// command.
+	noise map[string]bool
 	// receives has the receives of earlier connections to the same host.
 	receives *Receives
 
@@ -89,6 +93,12 @@ func (h *Host) surveyWithoutShell(ctx context.Context, noShell error) error {
 	if err != nil {
 		return err
 	}
+	if out.Status == 0 { // zfs printed nothing there
+		h.noise = map[string]bool{}
+		for line := range strings.Lines(out.Stderr) {
+			h.noise[strings.TrimSpace(line)] = true
+		}
+	}
 	text := out.Stdout
 	h.facts.ZFS = zfs.ModuleVersion(text)
 	if err := h.checkFacts(); err != nil {
@@ -102,9 +112,34 @@ func (h *Host) surveyWithoutShell(ctx context.Context, noShell error) error {
 		return fault.Refusef("let the account's startup files print nothing for commands",
 			"%s: its login prints text, which would be part of streams: %q", h.name, extra)
 	}
+	quoting := make(chan error, 1)
+	go func() { quoting <- h.checkQuoting(ctx) }()
 	out, err = h.runner().Run(ctx, []string{"zpool", "version"})
 	h.tools.zpool = out.Status == 0
-	return err
+	return cmp.Or(<-quoting, err)
+}
+
+// quotedWord is a word in single quotes, which no dataset has as its name.
+const quotedWord = "zxfer quoted word"
+
+// checkQuoting refuses an account that splits or changes quoted words: a command would get other names.
+// zfs repeats the word in its error.
+func (h *Host) checkQuoting(ctx context.Context) error {
+	out, err := h.runner().Run(ctx, []string{"zfs", "list", "-H", "-o", "name", quotedWord})
+	if err != nil || strings.Contains(out.Stderr, "cannot open '"+quotedWord+"'") {
+		return err
+	}
+	return fault.Refusef("let the account's filter split a command as a POSIX shell does, such as with Python's shlex.split",
+		"%s: the account does not pass a word in single quotes unchanged; its answer to %s: %s", h.name,
+		zfs.CommandLine([]string{"zfs", "list", quotedWord}), cmp.Or(firstLine(out.Stderr), firstLine(out.Stdout), "nothing"))
+}
+
+// withoutNoise removes the lines that the login prints from a standard error.
+func (h *Host) withoutNoise(stderr string) string {
+	if len(h.noise) == 0 {
+		return stderr
+	}
+	return strings.Join(slices.DeleteFunc(strings.Split(stderr, "\n"), func(line string) bool { return h.noise[strings.TrimSpace(line)] }), "\n")
 }
 
 // loginText returns the first line of the output of `zfs version` that is not from zfs.
@@ -183,6 +218,29 @@ type remoteRunner struct{ host *Host }
 func (e remoteRunner) Host() string { return e.host.name }
 func (e remoteRunner) User() string { return e.host.facts.User }
 
+// Hint returns the change on the host that lets a refused command run, or "" if stderr shows no refusal.
+func (e remoteRunner) Hint(argv []string, stderr string) string {
+	before, _, isUser := strings.Cut(e.host.name, "@")
+	if !isUser {
+		before = "ACCOUNT"
+	}
+	user := cmp.Or(e.host.facts.User, before)
+	for line := range strings.Lines(stderr) {
+		switch {
+		case strings.HasPrefix(line, "sudo: "), strings.HasPrefix(line, "Sorry, user "):
+			return "permit sudo without a password; as root there: echo " +
+				word(user+" ALL=(root) NOPASSWD: /sbin/zfs, /usr/sbin/zfs, /sbin/zpool, /usr/sbin/zpool") + " >/etc/sudoers.d/zxfer"
+		case strings.HasPrefix(line, "doas: "):
+			return "permit doas without a password; as root there: printf '%s\\n' " +
+				word("permit nopass "+user+" cmd zfs") + " " + word("permit nopass "+user+" cmd zpool") + " >>/etc/doas.conf"
+		}
+	}
+	if e.host.shell || len(argv) < 2 {
+		return ""
+	}
+	return "permit it in the account's filter there: " + argv[0] + " " + argv[1]
+}
+
 // Limits returns limits that the kernels of the supported systems accept. A command line without a
 // shell is one argument of ssh, with quotes around each name that has a space.
 func (e remoteRunner) Limits() cli.RemoteLimits {
@@ -214,6 +272,7 @@ func (e remoteRunner) Run(ctx context.Context, argv []string) (r cli.RunResult, 
 			return r, err
 		}
 		r, err = result(sshexec.RunCommand(ctx, e.host.master.Options, zfs.CommandLine(argv)))
+		r.Stderr = e.host.withoutNoise(r.Stderr)
 	}
 	return r, asLost(ctx, err)
 }

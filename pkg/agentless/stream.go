@@ -388,7 +388,7 @@ func (c *command) exit() (exit, error) {
 		return exit{}, err
 	}
 	if !c.host.shell {
-		return exit{stderr: stderr, status: status}, nil
+		return exit{stderr: c.host.withoutNoise(stderr), status: status}, nil
 	}
 	stderr, sent, _ := parseStderr(stderr)
 	if c.sends {

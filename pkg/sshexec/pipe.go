@@ -41,7 +41,7 @@ func OpenPipe(ctx context.Context, o Options, script string) (*Pipe, error) {
 	if strings.Contains("\n"+script+"\n", "\n"+runWord+"\n") {
 		return nil, fmt.Errorf("%s: a script must not contain the line %q", o.Host, runWord)
 	}
-	p, err := openPipe(ctx, o, "exec sh -c '"+launcher+"'")
+	p, err := openPipe(ctx, o, "exec sh -c '"+launcher+"'", ranWord)
 	if err != nil {
 		return nil, err
 	}
@@ -58,19 +58,20 @@ func OpenPipe(ctx context.Context, o Options, script string) (*Pipe, error) {
 // OpenCommand is like OpenPipe for one command line, which the host gets unchanged. It also works if
 // the account has no POSIX shell.
 func OpenCommand(ctx context.Context, o Options, line string) (*Pipe, error) {
-	p, err := openPipe(ctx, o, line)
+	p, err := openPipe(ctx, o, line, "")
 	if err == nil {
 		p.before.Store(beforeEnded)
 	}
 	return p, err
 }
 
-func openPipe(ctx context.Context, o Options, remote string) (*Pipe, error) {
+// openPipe starts a remote command. Its standard error follows the line marker, if that is not "".
+func openPipe(ctx context.Context, o Options, remote, marker string) (*Pipe, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
 	}
 	o.batch = true
-	p, err := o.start(replaceShell, remote, &tail{log: func(string) {}, maxLines: scriptLines})
+	p, err := o.start(replaceShell, remote, &tail{log: func(string) {}, maxLines: scriptLines, marker: marker})
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,8 @@ func (p *Pipe) Done() <-chan struct{} { return p.done }
 // remote shell.
 func (p *Pipe) End(timeout time.Duration) { _ = p.shutdown(timeout); <-p.done }
 
-// Stderr returns the command's standard error so far.
+// Stderr returns the command's standard error so far, without earlier text of the login shell if OpenPipe
+// started it.
 func (p *Pipe) Stderr() string { return p.stderr.text() }
 
 // Result waits for the end of the command and returns its standard error and exit status. If the

@@ -63,9 +63,9 @@ func untilInputEnds(cleanup string) string {
 //
 // The remote shell runs in zxfer's process group, so that it can ask for a password on the
 // terminal: a read from another group stops the reader (SIGTTIN). ^C therefore also reaches the
-// remote shell. But zxfer needs the connection to end in good order. So the remote shell starts
-// with SIGINT and SIGQUIT ignored, and ssh keeps that except during its password prompt. A detached one
-// (Options.detached) needs no terminal and runs in its own session.
+// remote shell, and so does the end of the terminal (SIGHUP). But zxfer needs the connection to end in good
+// order. So the remote shell starts with these signals ignored, and ssh keeps that except during its password
+// prompt. A detached one (Options.detached) needs no terminal and runs in its own session.
 //
 // If zxfer is killed, the remote shell needs no signal: its standard input ends, which ends the
 // agent and then the remote shell.
@@ -83,7 +83,7 @@ func (o *Options) start(run, remote string, stderr *tail, inherited ...*os.File)
 		return nil, err
 	}
 	// Ignored signals are also ignored after exec.
-	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" INT QUIT; ` + run, "sh", path}, argv[1:]...)...)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" HUP INT QUIT; ` + run, "sh", path}, argv[1:]...)...)
 	p := &process{name: filepath.Base(path), tryCommand: o.tryCommand(words), cmd: cmd, stderr: stderr,
 		waited: make(chan struct{}), quit: quitTimeout}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -210,6 +210,8 @@ const (
 type tail struct {
 	log      func(string)
 	maxLines int
+	// marker is a line after which the lines before are dropped; "" = none.
+	marker string
 
 	mu   sync.Mutex
 	hold bool
@@ -247,7 +249,11 @@ func (t *tail) Write(b []byte) (int, error) {
 func (t *tail) flush() {
 	text := strings.TrimSpace(string(t.line))
 	t.line = t.line[:0]
-	if text == "" {
+	switch text {
+	case "":
+		return
+	case t.marker:
+		t.kept, t.marker = nil, ""
 		return
 	}
 	if t.kept = append(t.kept, text); len(t.kept) > t.maxLines {

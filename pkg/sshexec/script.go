@@ -10,19 +10,20 @@ import (
 	"time"
 
 	"zxfer/pkg/budget"
+	"zxfer/pkg/fault"
 )
 
 // Marker lines of a script and its output.
 const (
 	runWord = "zxfer-run" // the script is complete
-	ranWord = "zxfer-ran" // the output of the script follows
+	ranWord = "zxfer-ran" // the output of the script follows; also on standard error
 )
 
 // launcher reads a script from standard input and runs it once it is complete. Like script, it is
 // quoted for any login shell. The script itself runs in the POSIX shell only.
 const launcher = `LC_ALL=C; PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; export LC_ALL PATH; ` +
 	`n="$(printf "\n.")"; n="${n%.}"; s=; while IFS= read -r l; do ` +
-	`if [ "$l" = ` + runWord + ` ]; then echo; echo ` + ranWord + `; eval "$s"; exit; fi; s="$s$l$n"; done; exit 1`
+	`if [ "$l" = ` + runWord + ` ]; then echo; echo ` + ranWord + `; { echo; echo ` + ranWord + `; } >&2; eval "$s"; exit; fi; s="$s$l$n"; done; exit 1`
 
 // A script whose standard input is kept alive gets an empty line every beatInterval. One that gets
 // none for BeatTimeout may end.
@@ -46,7 +47,10 @@ var ErrOutput = errors.New("its output is longer than zxfer accepts")
 // forced command permits only some commands.
 var ErrNoShell = errors.New("no shell ran the script")
 
-var errBanner = fmt.Errorf("%w: the account printed more than %d bytes before", ErrNoShell, maxBanner)
+var errBanner = fault.Failf(quietLogin, "%w: the account printed more than %d bytes before", ErrNoShell, maxBanner)
+
+// quietLogin is the hint for an account that prints more than maxBanner bytes for each command.
+const quietLogin = "let the login print nothing for commands: on that host, make this the first line of ~/.bashrc: case $- in *i*) ;; *) return ;; esac"
 
 // Script is a running script in the POSIX shell of another host, which may lack zxfer, or a command
 // there. The shell reads a script from standard input. So it needs no quoting for the login shell, may

@@ -29,6 +29,8 @@ func (*kernel) User() string { return "root" }
 
 func (*kernel) Limits() cli.RemoteLimits { return cli.RemoteLimits{MaxArgv: 512 << 10} }
 
+func (*kernel) Hint([]string, string) string { return "" }
+
 func (*kernel) OpenSend(context.Context, zfs.SendSpec) (cli.Stream, error) {
 	return nil, errors.ErrUnsupported
 }

@@ -370,6 +370,8 @@ type RemoteRunner interface {
 	Host() string
 	// User returns the user who runs the commands, "" = unknown.
 	User() string
+	// Hint returns the change on the host that lets a command run whose standard error is not from ZFS, or "".
+	Hint(argv []string, stderr string) string
 	// Limits returns the limits of the commands.
 	Limits() RemoteLimits
 	// Run runs a command to its end. The error means that it could not run or that its outcome is
@@ -426,5 +428,11 @@ func (r RunResult) Err(f zfs.Failure, at RemoteRunner) *zfs.Error {
 	}
 	e := f.Err()
 	e.Host = at.Host()
+	// Messages of zfs about a dataset start with "cannot".
+	if (e.Kind == zfs.Unknown || e.Kind == zfs.Permission) && !strings.Contains("\n"+f.Stderr, "\ncannot ") {
+		if hint := at.Hint(f.Argv, f.Stderr); hint != "" {
+			e.Hint = hint
+		}
+	}
 	return e
 }
