@@ -104,8 +104,10 @@ type Report struct {
 	Next []string `json:"next,omitempty"`
 	// Diverged is the command that makes the copy follow again after a restore rolled the
 	// original back behind the copy, "" if it did not.
-	Diverged           string `json:"diverged,omitempty"`
-	outcome.Conclusion        // planned, done, up-to-date, failed, refused, interrupted
+	Diverged string `json:"diverged,omitempty"`
+	// Interrupted reports that the user interrupted the transfer, and that its error counts what arrived.
+	Interrupted        bool `json:"-"`
+	outcome.Conclusion      // planned, done, up-to-date, failed, refused, interrupted
 }
 
 // HostReport holds the facts of one end that a plan shows.

@@ -39,8 +39,11 @@ func newLoop(name string, retries int, log func(string)) retry.Loop {
 	}
 }
 
+// errInterrupted is the error of an operation that the user interrupted.
+var errInterrupted = errors.New("interrupted")
+
 func interrupted(name string) error {
-	return fault.Interrupt(resumes, withName(name, errors.New("interrupted")))
+	return fault.Interrupt(resumes, withName(name, errInterrupted))
 }
 
 func withName(name string, err error) error {

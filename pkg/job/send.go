@@ -2,7 +2,9 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -12,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/size"
 	"zxfer/pkg/transport"
 )
 
@@ -136,7 +139,7 @@ func (t *sendJob) deliver(ctx context.Context) error {
 	for _, d := range t.report.Plan.Datasets {
 		errs = append(errs, failed[d.Source])
 	}
-	err := outcome.Join(errs...)
+	err := outcome.Join(t.joinInterrupted(errs)...)
 	if err == nil {
 		err = t.retryLost(ctx, t.verifyAll)
 	}
@@ -144,6 +147,23 @@ func (t *sendJob) deliver(ctx context.Context) error {
 		err = changed(err)
 	}
 	return err
+}
+
+// joinInterrupted replaces the errors of the interrupted datasets with one, which counts what arrived.
+func (t *sendJob) joinInterrupted(errs []error) []error {
+	others := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, errInterrupted) })
+	if len(others) == len(errs) {
+		return errs
+	}
+	t.report.Interrupted = true
+	complete := 0
+	for _, r := range t.report.Results {
+		if r.Error == "" {
+			complete++
+		}
+	}
+	return append(others, fault.Interrupt(resumes, fmt.Errorf("%s: %w: %d of %s complete, %s sent", t.req.Plan.Source, errInterrupted,
+		complete, english.Plural(t.report.Plan.Steps(), "stream", ""), size.Text(t.report.Bytes))))
 }
 
 // verifyAll verifies what arrived and places holds. It also runs if nothing was

@@ -77,6 +77,10 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			for _, need := range d.Needs {
 				n := states[need]
 				<-n.done
+				if errors.Is(n.err, errInterrupted) {
+					st.err = interrupted(d.Source)
+					return
+				}
 				if n.err != nil {
 					st.err = skippedCause(d.Source, need, n.err)
 					return

@@ -207,7 +207,7 @@ func failureText(r *job.Report) string {
 			arrived++
 		}
 	}
-	if len(r.Results) > 0 && r.Plan != nil {
+	if len(r.Results) > 0 && r.Plan != nil && !r.Interrupted {
 		text += fmt.Sprintf("completed before the failure: %d of %s, %s sent\n", arrived, english.Plural(r.Plan.Steps(), "stream", ""), size.Text(r.Bytes))
 	}
 	if len(r.Next) > 0 {
