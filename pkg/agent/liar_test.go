@@ -140,6 +140,8 @@ func questions() []question {
 			files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts),
 				Listed:   []files.File{{Path: "a/b", Type: files.Regular, Size: 3, Mode: 0o644, Sum: sum, Meta: sum}},
 				Failures: files.Failures{Failed: 2, Problems: []files.Problem{{Path: "a/c", Why: "damaged: input/output error"}}}}),
+		ask(hosts.OpBlockSizes, files.BlockQuery{Snapshot: "tank/a@x", Inodes: []uint64{7}},
+			files.BlockSizes{Files: 2, Paths: []files.InodePath{{Inode: 7, Path: "a/b"}}}),
 		ask(hosts.OpCreateDrillClone, zfs.DrillClone{Snapshot: "tank/a@x", Job: "j"},
 			zfs.DrillCloneName("tank", "1")),
 		ask(hosts.OpRunInDrillClone, zfs.DrillCommand{Clone: zfs.DrillCloneName("tank", "1"), Argv: []string{"/bin/true"}, Timeout: 1},

@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the protocol version. Agent and client must have the same.
-const Protocol = 4
+const Protocol = 5
 
 // helloWord starts the agent's first line:
 //

@@ -248,7 +248,7 @@ func TestErrorQuotesOutputOfNonAgent(t *testing.T) {
 		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered: its message: This account is currently not available.", fault.Failed},
 		"nothing":        {"", nil, "beta: no agent answered: EOF", fault.Failed},
 		"ssh failed":     {"motd\n", fault.Failf("h", "ssh: no route"), "beta: ssh: no route", fault.Failed},
-		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, the local one speaks 4", fault.Refused},
+		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, the local one speaks 5", fault.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,6 +25,20 @@ func (l *Local) ReadFiles(ctx context.Context, q files.Query, progress func(tran
 	return d, errors.Join(err, closeFiles())
 }
 
+func (l *Local) ReadBlockSizes(ctx context.Context, q files.BlockQuery, progress func(transfer.Progress)) (s files.BlockSizes, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if err := q.Check(); err != nil {
+		return s, err
+	}
+	root, closeFiles, err := l.openFiles(ctx, q.Snapshot, "")
+	if err != nil {
+		return s, err
+	}
+	s, err = files.ReadBlockSizes(ctx, root, q, progress)
+	return s, errors.Join(err, closeFiles())
+}
+
 // packFiles returns files of a snapshot as a stream.
 func (l *Local) packFiles(ctx context.Context, a files.Archive) (transfer.Source, error) {
 	if err := a.Check(); err != nil {

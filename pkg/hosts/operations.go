@@ -20,7 +20,7 @@ func Operations() []Operation {
 	return []Operation{
 		OpFacts, OpHostFacts, OpList, OpDatasetOf, OpProperties, OpEstimate, OpHolds,
 		OpSnapshot, OpSnapshotFrozen, OpHold, OpRelease, OpBookmark, OpDestroy, OpCreateParents, OpDiscardPartial,
-		OpDigest, OpOffer, OpTransfer, OpReadFiles, OpInspectDevice, OpDeviceState, OpDigestDevice, OpDigestVolume, OpCapture, OpMeasure,
+		OpDigest, OpOffer, OpTransfer, OpReadFiles, OpBlockSizes, OpInspectDevice, OpDeviceState, OpDigestDevice, OpDigestVolume, OpCapture, OpMeasure,
 		OpSetProperties, OpMount, OpUnmount, OpRollback, OpInheritKey, OpInheritKeyAsserted, OpMakeEncryptionRoot, OpInUse,
 		OpDamage, OpScrub, OpSync, OpRevert,
 		OpFindPools, OpImportPool, OpExportPool,
@@ -245,6 +245,22 @@ var OpReadFiles = Op[files.Query, files.Digest]{
 	},
 	check: checkFiles,
 	long:  true,
+}
+
+// OpBlockSizes mounts a snapshot for this call alone and returns the block sizes of its files. It reads
+// no contents.
+var OpBlockSizes = Op[files.BlockQuery, files.BlockSizes]{
+	name:    "block-sizes",
+	full:    (*Local).ReadBlockSizes,
+	ability: "compare the block sizes of files",
+	answer:  func(files.BlockQuery, int) int { return files.MaxBlockAnswer },
+	check: func(q files.BlockQuery, s *files.BlockSizes) error {
+		if err := s.Check(q); err != nil {
+			return err
+		}
+		return plausible(s, shown)
+	},
+	long: true,
 }
 
 const toCopyDevices = "copy devices"

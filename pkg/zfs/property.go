@@ -16,7 +16,8 @@ const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroo
 	"receive_resume_token,inconsistent,origin," +
 	"recordsize,volsize,volblocksize,compression,checksum,copies,dedup,dnodesize,special_small_blocks," +
 	"used,available,referenced,written,quota,refquota,reservation,refreservation," +
-	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty + "," + RestoreProperty + "," + RoleProperty + "," + OriginProperty
+	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty + "," + RestoreProperty + "," + RoleProperty + "," + OriginProperty + "," +
+	DirectionProperty
 
 // FlagsProperty is a user property of received datasets that holds the stream flags of the
 // first receive ("w", "Lec"). Later streams must have the same flags: a change of -L loses
@@ -54,7 +55,7 @@ func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
 // ancestors of its grant. It excludes mountpoints, key locations, snapshot names and records of a source.
 func AncestorProperties() []string {
 	return slices.DeleteFunc(SurveyProperties(), func(p string) bool {
-		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token", OriginProperty}, p)
+		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token", OriginProperty, DirectionProperty}, p)
 	})
 }
 

@@ -33,6 +33,7 @@ func TestAuditCannotHideChanges(t *testing.T) {
 	for name := range allowedProperties(false) {
 		set[name] = strings.Repeat("x", 32)
 	}
+	set[zfs.DirectionProperty] = "18446744073709551615-18446744073709551615"
 	set["readonly"], set["canmount"], set["encryption"], set["compression"] = "on", "off", "off", "zstd-fast-1000"
 	for _, c := range []struct {
 		op   string

@@ -104,10 +104,11 @@ func (g *Guard) checkProperties(r *zfs.ReceiveSpec, restore bool) error {
 // each value. zfs.Carry checks the source's own properties.
 func allowedProperties(restore bool) map[string]func(string) bool {
 	out := map[string]func(string) bool{
-		"readonly":        oneOf("on"),
-		"canmount":        oneOf("noauto", "off"),
-		"encryption":      oneOf("off"), // for unencrypted data below an encrypted copy
-		zfs.FlagsProperty: isPlainValue,
+		"readonly":            oneOf("on"),
+		"canmount":            oneOf("noauto", "off"),
+		"encryption":          oneOf("off"), // for unencrypted data below an encrypted copy
+		zfs.FlagsProperty:     isPlainValue,
+		zfs.DirectionProperty: func(v string) bool { _, err := zfs.ParseDirection(v); return err == nil },
 	}
 	if restore {
 		out[zfs.RestoreProperty] = oneOf("on")

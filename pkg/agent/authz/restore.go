@@ -75,14 +75,17 @@ func mayMount(ctx context.Context, g *Guard, dataset *string) error {
 	return err
 }
 
-// maySetProperties permits undoing the precautions on a restored dataset, and recording the
-// properties of the source on a copy. No grant permits a change of roles (zfs.RoleProperty).
+// maySetProperties permits undoing the precautions on a restored dataset, recording the properties of
+// the source on a copy, and removing the record of the direction from a source. No grant permits a change of roles (zfs.RoleProperty).
 func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
 	if origin, set := a.Set[zfs.OriginProperty]; set && len(a.Set) == 1 && len(a.Revert) == 0 && within(a.Dataset, g.policy.Receive) {
 		if _, err := zfs.ParseOrigin(origin); err != nil {
 			return err
 		}
 		return g.checkRole(ctx, a.Dataset)
+	}
+	if len(a.Set) == 0 && len(a.Revert) == 1 && a.Revert[0] == zfs.DirectionProperty && within(a.Dataset, g.policy.Send) {
+		return nil // the next stream in the other direction compares block sizes again
 	}
 	for name, value := range a.Set {
 		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {

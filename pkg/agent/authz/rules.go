@@ -38,6 +38,7 @@ func rules() map[string]anyRule {
 
 		of(hosts.OpDigest, reads(mayDigest)),
 		of(hosts.OpReadFiles, reads(mayReadFiles)),
+		of(hosts.OpBlockSizes, reads(mayBlockSizes)),
 		of(hosts.OpOffer, reads(mayOffer)),
 		of(hosts.OpTransfer, changes(mayTransfer, transferNames)),
 

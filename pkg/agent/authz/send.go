@@ -70,6 +70,16 @@ func mayReadFiles(ctx context.Context, g *Guard, q *files.Query) error {
 	return g.checkFiles(ctx, q.Snapshot, q.KeyFile)
 }
 
+// mayBlockSizes permits reading inode numbers, sizes and block sizes of snapshots that may be sent or
+// drilled. It mounts them, so it does not permit that for copies that may only be received: the client
+// made their file system structures. It permits names as mayReadFiles does.
+func mayBlockSizes(ctx context.Context, g *Guard, q *files.BlockQuery) error {
+	if len(q.Inodes) > 0 {
+		return g.checkFiles(ctx, q.Snapshot, "")
+	}
+	return g.checkSnapshots([]string{q.Snapshot}, slices.Concat(g.policy.Send, g.policy.Drilled), "read")
+}
+
 // checkFiles checks the snapshot whose files are read. The live dataset is not granted, because
 // its data was not sent yet. The client must not choose a key file.
 func (g *Guard) checkFiles(ctx context.Context, snapshot, keyFile string) error {

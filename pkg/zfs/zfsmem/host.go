@@ -33,6 +33,10 @@ type Host struct {
 	// each received snapshot. Around may use the Host.
 	Around func(ctx context.Context, op string, names []string, do func() error) error
 
+	// Files is the directory of all snapshots and datasets without one of SetFiles; "" = they cannot be
+	// mounted.
+	Files string
+
 	// Run is the runtime directory, which a reboot clears. Keys need it.
 	Run string
 

@@ -1,6 +1,7 @@
 package zfsmem
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -103,7 +104,7 @@ func (h *Host) MountFiles(source string) (*os.File, error) {
 	dataset, _, _ := strings.Cut(source, "@")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d, directory := h.datasets[dataset], h.files[source]
+	d, directory := h.datasets[dataset], cmp.Or(h.files[source], h.Files)
 	switch {
 	case d == nil || directory == "":
 		return nil, fail(zfs.NotFound, zfs.OpMount, source)
