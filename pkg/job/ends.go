@@ -37,7 +37,8 @@ type ends struct {
 	source, target end
 	chosen         connect.Link // before any search for a path
 	link           connect.Link
-	links          []preflight.MeasuredLink // its measurements
+	links          []preflight.MeasuredLink         // its measurements
+	activity       func(title string) (done func()) // nil = none is reported
 
 	opening sync.Mutex // guards link and opened while streams move
 	opened  bool       // the search for a path has ended

@@ -172,6 +172,12 @@ func (m *datasetMove) try(ctx context.Context, tries int) error {
 		return err
 	}
 	d := m.left
+	if d.EndsDirection {
+		end := zfs.PropertyChange{Dataset: d.Source, Revert: []string{zfs.DirectionProperty}}
+		if err := m.recordChange(hosts.Run(ctx, hosts.By(m.source.Do), hosts.OpSetProperties, end), 0); err != nil {
+			return err
+		}
+	}
 	if err := m.prepareTarget(ctx, d); err != nil {
 		return err
 	}

@@ -29,6 +29,11 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if more {
 		p = plan.Make(req, *state)
 	}
+	risks, err := e.compareBlockSizes(ctx, &p)
+	if err != nil {
+		return p, err
+	}
+	plan.CheckBlockSizes(&p, req, *state, risks)
 	for _, name := range plan.NeedDescendants(&p, req) {
 		l, err := e.target.List(ctx, hosts.ListQuery{Dataset: name, Recursive: true, Versions: true, NoAncestors: true})
 		if err != nil {
@@ -38,6 +43,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	}
 	if plan.Rotate(&p, req, state) {
 		p = plan.Make(req, *state)
+		plan.CheckBlockSizes(&p, req, *state, risks)
 	}
 	removeRefused(&p)
 	for _, check := range []func(context.Context, *ends, *plan.Plan, *plan.State) error{checkIVSets, lookUpZPLVersions, checkLosses} {
@@ -187,6 +193,9 @@ func commands(p *plan.Plan) []string {
 		}
 		for _, m := range d.MovedHolds {
 			out = append(out, zfs.CommandLine([]string{"zfs", "hold", m.Tag, m.To}), zfs.CommandLine(append([]string{"zfs", "release", m.Tag}, m.From...)))
+		}
+		if d.EndsDirection {
+			out = append(out, zfs.CommandLine([]string{"zfs", "inherit", zfs.DirectionProperty, d.Source}))
 		}
 		if d.RollsBack() {
 			out = append(out, rollbackCommand(d.Restore.Rollback))

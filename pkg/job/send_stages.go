@@ -36,7 +36,7 @@ func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 	t := &sendJob{mover: &mover{req: &req, rep: rep, limitID: rand.Uint64(), ends: newEnds(at, req.Source, req.Target, &req.Settings)}, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
-	t.surveyed = &t.state
+	t.surveyed, t.activity = &t.state, rep.Activity
 	t.checkPath = func() error { t.evaluate(); return t.admit() }
 	return t
 }

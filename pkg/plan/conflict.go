@@ -32,6 +32,7 @@ const (
 	FirstRefused    = "first-refused"      // the dataset is new on the target, and FirstFail forbids that
 	HalfReceived    = "half-received"      // an unfinished receive into the source or the target
 	Promoted        = "promoted"           // the target became the source in a fail over
+	BlockSizes      = "block-sizes"        // plain increments in a new direction would lose data (openzfs#18663)
 )
 
 // Conflicts are findings that prevent a transfer. Each names both sides.

@@ -18,6 +18,7 @@ type planner struct {
 	chains      *chains     // Which flags continue the chain?
 	properties  *properties // Which properties are set?
 	restores    restores    // What does a restore do after the streams?
+	directions  directions  // Did the direction change?
 }
 
 // Make plans a transfer. Plans with conflicts must not be carried out.
@@ -49,7 +50,7 @@ func newPlanner(v *view, made *Plan) *planner {
 	return &planner{
 		findings: f, arrivals: a,
 		destination: destination{f, a}, bases: bases{f, a}, losses: losses{f}, keys: k, chains: &chains{findings: f},
-		properties: &properties{findings: f, skipped: map[error][]skippedProperty{}}, restores: restores{f, a, k},
+		properties: &properties{findings: f, skipped: map[error][]skippedProperty{}}, restores: restores{f, a, k}, directions: directions{f, a},
 	}
 }
 
@@ -148,6 +149,9 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	}
 	step.Receive.Arrival = runs[0].arrival(step.BaseGUID, out)
 	out.Steps = append(out.Steps, step)
+	if step.Kind == Clone {
+		p.directions.planClone(step.Send.From, step.Receive.Origin, step.BaseGUID, out)
+	}
 	p.follow(d, out, runs[0].to, runs[1:], flags)
 }
 
@@ -180,6 +184,7 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 		p.note("%s: if its first stream is interrupted, the same command restarts that stream", p.onTarget(t.Name))
 	}
 	p.properties.setChanged(&first.Receive, d, out)
+	p.directions.plan(d, t, out, base, counterpart)
 	if len(out.Loses) > 0 {
 		first.Receive.Rollback = true
 		out.Loses = append(out.Loses, "snapshots taken of "+t.Name+" until the stream is received")

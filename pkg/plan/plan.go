@@ -193,6 +193,11 @@ type Dataset struct {
 	// NewKey explains that another key opens the target afterwards; "" if it does not.
 	NewKey string `json:"new_key,omitempty"`
 
+	// EndsDirection reports that the record of the source's own direction must be removed before the first
+	// stream, because the source received from the target.
+	EndsDirection bool `json:"-"`
+
+	blocks         *BlockPair    // checked by CheckBlockSizes
 	ivBase         *ivBase       // checked by CheckIVSets
 	newer          []zfs.Version // the snapshots of Loses
 	kept           zfs.Version   // the target snapshot that the rollback returns to

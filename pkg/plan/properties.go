@@ -105,6 +105,9 @@ func (s *properties) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.Stream
 	if s.req.Restore {
 		protect(d, set)
 	}
+	if d.GUID != 0 {
+		set[zfs.DirectionProperty] = zfs.Direction{From: d.GUID}.String()
+	}
 	s.apply(r, set, carried)
 }
 

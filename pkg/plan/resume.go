@@ -50,6 +50,13 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	step.Receive.Arrival.Resumed = true
 	step.Send.From = p.bases.nameOf(d, token.FromGUID)
 	out.Steps = append(out.Steps, step)
+	if base, ok := t.SnapshotOf(token.FromGUID); ok && !t.Inconsistent() {
+		from, snapshot := d.SnapshotOf(token.FromGUID)
+		if !snapshot {
+			from.Kind = zfs.Bookmark
+		}
+		p.directions.plan(d, t, out, from, base)
+	}
 	p.follow(d, out, at, p.req.segments(d, at.CreateTXG, out.Final, false), step.Send.Flags)
 	if latest, ok := t.Latest(); ok {
 		p.losses.checkNamesFree(d, t, out, latest.CreateTXG)
