@@ -31,6 +31,11 @@ func (s *roleSwitch) demote(ctx context.Context) error {
 		return fault.Refusef("to rename it and send in full: "+s.again("--rotate")+"\nto destroy these and roll it back: "+s.again("--rollback"),
 			"%s: the former source has data that the copy lacks: %s", s.result.Source, strings.Join(shorten(newer), ", "))
 	}
+	if len(newer) == 0 || !s.Rotate {
+		if err := s.checkBlockSizes(ctx); err != nil {
+			return err
+		}
+	}
 	s.planReadOnly(false)
 	switch {
 	case len(newer) == 0:

@@ -22,6 +22,7 @@ func (s *roleSwitch) planHandover() {
 	src := s.jobRun.source
 	if s.state == decide.Normal {
 		s.add(src, "run the job while the source is writable", s.runJob)
+		s.add(s.t, "compare block sizes, so that increments back lose no data", s.checkBlockSizesNow)
 		for _, d := range s.reads.Datasets {
 			if o := zfs.OriginOf(d, d.Name == s.root); d.Name == s.root || len(o.Set) > 0 {
 				s.set(src, d.Name, map[string]string{zfs.OriginProperty: o.Encode()})

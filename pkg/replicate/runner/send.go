@@ -99,6 +99,11 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 		for _, news := range v.Review(t.target, p, &st) {
 			w.Log(w.job.Name + ": " + news)
 		}
+		for _, d := range p.Datasets {
+			if pair := d.BlockPair(); pair != nil && pair.Exposed {
+				p.Notes = append(p.Notes, d.Target+": its role changed before zxfer compared block sizes, so that files may have lost data; to find out: "+w.command("drill "+w.job.Name))
+			}
+		}
 		for i := range p.Conflicts {
 			if c := &p.Conflicts[i]; c.ID == plan.FirstRefused {
 				once := func(first plan.First) string {

@@ -54,6 +54,8 @@ type roleSwitch struct {
 	reads  zfs.Listing // the source and its descendants
 	v      *replicate.Survey
 	before string // ID of the role that the switch replaces
+	// compared are the common snapshots whose block sizes were compared, by GUID.
+	compared map[uint64]bool
 }
 
 func (s *roleSwitch) run(ctx context.Context) error {
@@ -157,6 +159,11 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 	s.willRecord = true
 	if err := s.planTakeover(ctx, s.sourceRecord); err != nil {
 		return err
+	}
+	if s.state == decide.Normal {
+		if err := s.checkBlockSizes(ctx); err != nil {
+			return err
+		}
 	}
 	takeover := s.result.Steps
 	s.result.Steps = nil

@@ -49,7 +49,7 @@ func newReplica(t *testing.T, j replicate.Job) *replica {
 	others := j.Targets // in separate pools
 	j.Targets = append([]replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}, others...)
 	r := &replica{Host: zfsmem.New("src", "src/a", "dst"), t: t, job: &j, dir: t.TempDir(), now: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC).Unix()}
-	r.Now = func() int64 { return r.now }
+	r.Now, r.Files = func() int64 { return r.now }, t.TempDir()
 	for _, o := range others {
 		r.Create(zfs.PoolOf(o.To), nil)
 	}

@@ -1,0 +1,72 @@
+package runner
+
+import (
+	"context"
+	"strings"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// checkBlockSizes refuses a change of roles after which plain increments from the copy to the source would
+// lose data. It compares each common snapshot once. The reverse job compares what arrives later.
+func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
+	var pairs []*plan.BlockPair
+	for _, d := range s.reads.Datasets {
+		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
+		base, common := lastCommon(d, copied)
+		if !common || d.Type != zfs.Filesystem || d.Encrypted() && !s.t.transfer.Decrypt || s.compared[base.GUID] {
+			continue
+		}
+		at, _ := copied.SnapshotOf(base.GUID)
+		p := &plan.BlockPair{Source: at.In(copied.Name), Target: base.In(d.Name), Required: true}
+		if s.target.Role.Kind == zfs.RoleSource { // files that the new source replaced are sent as new ones
+			p.Next = copied.Name
+			for _, v := range copied.Snapshots() {
+				if v.CreateTXG > at.CreateTXG {
+					p.Next = v.In(copied.Name)
+					break
+				}
+			}
+		}
+		pairs = append(pairs, p)
+		if s.compared == nil {
+			s.compared = map[uint64]bool{}
+		}
+		s.compared[base.GUID] = true
+	}
+	risks, err := job.CompareBlockSizes(ctx, s.t.host, s.jobRun.source.host, pairs, func(title string) func() { return s.activity("%s", title) })
+	if err != nil {
+		return err
+	}
+	for _, p := range pairs {
+		risk := risks[p.Target]
+		dataset, _, _ := strings.Cut(p.Source, "@")
+		switch {
+		case risk.Refused != nil:
+			return fault.Refusef(fault.HintOf(risk.Refused), "%s could not be sent back: the block sizes of its files cannot be compared: %w", dataset, risk.Refused)
+		case risk.Count > 0:
+			return fault.Refusef(s.rewriteHint(), "%s could not be sent back: %s", dataset, risk.Describe())
+		}
+	}
+	return nil
+}
+
+// checkBlockSizesNow is checkBlockSizes with the snapshots that arrived meanwhile.
+func (s *roleSwitch) checkBlockSizesNow(ctx context.Context) error {
+	if err := s.list(ctx); err != nil {
+		return err
+	}
+	return s.checkBlockSizes(ctx)
+}
+
+// rewriteHint returns the remedies for files with different block sizes.
+func (s *roleSwitch) rewriteHint() string {
+	const rewrite = "replace each by a copy of itself (cp -a FILE FILE.new; mv FILE.new FILE)"
+	if s.target.Role.Kind == zfs.RoleSource {
+		return "to rename the former source and send in full: " + s.again("--rotate") + "\nor " + rewrite + " on " + s.t.host.Label()
+	}
+	return rewrite + " on " + s.jobRun.source.host.Label() + "\nthen send them: " + s.command("run "+s.job.Name)
+}
