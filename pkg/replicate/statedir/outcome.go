@@ -6,8 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/size"
 )
 
 // Conclude sets the end and the outcome from the outcomes of the targets and from err, the error
@@ -46,7 +49,7 @@ func (r *Run) Err(err error) error {
 		return nil
 	default:
 		var errs []error
-		for _, f := range r.Failures() {
+		for _, f := range r.failures(!r.Stopped) {
 			errs = append(errs, fault.Failf(f.Hint, "job %q to %s: %s", r.Job, f.Target, f.Error))
 		}
 		class := fault.Failed
@@ -81,16 +84,29 @@ func (r *Run) FirstError() string {
 type Failure struct{ Target, Source, Error, Hint string }
 
 // Failures returns the errors of all targets and datasets.
-func (r *Run) Failures() []Failure {
+func (r *Run) Failures() []Failure { return r.failures(true) }
+
+// failures returns the errors of all targets and datasets. Without each, one error counts the interrupted
+// datasets of a target.
+func (r *Run) failures(each bool) []Failure {
 	var out []Failure
 	for _, t := range r.Targets {
 		if t.Error != "" {
 			out = append(out, Failure{t.Target, "", t.Error, t.Hint})
 		}
+		interrupted := 0
 		for _, d := range t.Datasets {
-			if d.Error != "" {
+			switch {
+			case d.Error == "":
+			case !each && d.Outcome == outcome.Interrupted:
+				interrupted++
+			default:
 				out = append(out, Failure{t.Target, d.Source, d.Error, d.Hint})
 			}
+		}
+		if interrupted > 0 {
+			out = append(out, Failure{Target: t.Target, Error: fmt.Sprintf("interrupted: %d of %s sent, %s", t.Sent,
+				english.Plural(t.Sent+t.Failed, "dataset", ""), size.Text(t.Bytes))})
 		}
 	}
 	return out

@@ -1,11 +1,13 @@
 package statedir
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 )
 
@@ -20,4 +22,21 @@ func TestConcludeStoppedRun(t *testing.T) {
 		r.Conclude(time.Now(), nil, true)
 		require.Equal(t, want, r.Outcome)
 	}
+}
+
+// TestStoppedRunHasOneError expects that the error of a stopped run counts the interrupted datasets of a
+// target, and that the record keeps each.
+func TestStoppedRunHasOneError(t *testing.T) {
+	t.Parallel()
+	r := &Run{Job: "home", Outcome: outcome.Interrupted, Stopped: true, Targets: []*TargetRun{{Target: "far", Sent: 2, Failed: 501, Bytes: 66 << 20}}}
+	for i := range 500 {
+		r.Targets[0].Datasets = append(r.Targets[0].Datasets, outcome.Dataset{Source: fmt.Sprint("tank/", i), Outcome: outcome.Interrupted, Error: "interrupted"})
+	}
+	r.Targets[0].Datasets = append(r.Targets[0].Datasets, outcome.Dataset{Source: "tank/full", Outcome: outcome.Failed, Error: "out of space"})
+	err := r.Err(nil)
+	require.EqualError(t, err, "job \"home\" to far: out of space\njob \"home\" to far: interrupted: 2 of 503 datasets sent, 66 MiB")
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
+	require.Len(t, r.Failures(), 501)
+	r.Stopped = false // by the network
+	require.Contains(t, r.Err(nil).Error(), "job \"home\" to far: interrupted\n")
 }
