@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -24,9 +25,16 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 		if j.Drill != nil {
 			fmt.Fprintf(&b, "  drill: %s\n", strings.Join(DrillFacts(j.Drill, stamp), ", "))
 		}
-		for _, p := range j.Problems {
+		for i, p := range j.Problems {
+			if hasError(j.Problems[:i], p.Error) {
+				again := *p
+				again.Error = sameError
+				p = &again
+			}
 			fmt.Fprintf(&b, "  %s\n", Problem(p))
-			writePrefixed(&b, "    hint: ", p.Hint)
+			if i == 0 || p.Hint != j.Problems[i-1].Hint {
+				writePrefixed(&b, "    hint: ", p.Hint)
+			}
 		}
 		for _, fact := range DiskFacts(j, stamp) {
 			fmt.Fprintf(&b, "  %s\n", fact)
@@ -48,6 +56,13 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 	return writeString(w, b.String())
 }
 
+// sameError replaces an error that a problem of the same job already shows.
+const sameError = "the same error"
+
+func hasError(problems []*runner.Problem, text string) bool {
+	return text != "" && slices.ContainsFunc(problems, func(p *runner.Problem) bool { return p.Error == text })
+}
+
 // UnknownPools returns a fact for each pool of a job whose data errors are unknown, because its host
 // did not list them.
 func UnknownPools(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) {
@@ -62,7 +77,11 @@ func UnknownPools(j *runner.JobStatus, stamp func(time.Time) string) (facts []st
 		if !p.Checked.IsZero() {
 			since = " since " + stamp(p.Checked)
 		}
-		facts = append(facts, "data errors of "+where+" are unknown"+since+": "+joinLines(p.Unknown))
+		why := joinLines(p.Unknown)
+		if hasError(j.Problems, p.Unknown) {
+			why = sameError
+		}
+		facts = append(facts, "data errors of "+where+" are unknown"+since+": "+why)
 	}
 	return facts
 }

@@ -242,3 +242,23 @@ func TestRunOfDisks(t *testing.T) {
     found pool us?b (attached): 3
 `, b.String())
 }
+
+// TestStatusShowsErrorOnce expects that a job shows a long error once, and refers to it.
+func TestStatusShowsErrorOnce(t *testing.T) {
+	t.Parallel()
+	const long = "the former source of the copies cannot be reached"
+	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home",
+		Problems: []*runner.Problem{
+			{State: "failed", Error: long, Hint: "do it"},
+			{State: "refused", Datasets: []string{"tank/a"}, To: []string{"far"}, Error: long, Hint: "do it"},
+			{State: "refused", Datasets: []string{"tank/b"}, To: []string{"far"}, Error: "another", Hint: "do that"},
+		},
+		Pools: []*runner.PoolStatus{{Pool: "vault", To: "far", Unknown: long}}}}}
+	var b strings.Builder
+	require.NoError(t, StatusText(&b, s, ""))
+	require.Equal(t, 1, strings.Count(b.String(), long), b.String())
+	require.Equal(t, 1, strings.Count(b.String(), "hint: do it"), b.String())
+	require.Contains(t, b.String(), "refused: tank/a to far: the same error\n")
+	require.Contains(t, b.String(), "are unknown: the same error\n")
+	require.Contains(t, b.String(), "hint: do that")
+}

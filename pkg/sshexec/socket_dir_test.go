@@ -218,8 +218,14 @@ func TestSharedConnectionIsOptional(t *testing.T) {
 	m, err := StartMaster(t.Context(), Options{Host: "beta", Command: "ssh -F " + shellquote.Join(config), runDirs: []string{run}})
 	require.NoError(t, err)
 	require.Nil(t, m.dir)
+	require.False(t, m.Options.detached, "ssh may have to ask for a password")
 	require.NoError(t, m.Close())
 	requireEmptyDir(t, run)
+	testenv.WriteProgram(t, program, "#!/bin/sh\ncase $* in *-G*) echo controlpath /x;; *'-O check'*) ;; *) exit 1;; esac\n")
+	m, err = StartMaster(t.Context(), Options{Host: "beta", Command: shellquote.Join(program), runDirs: []string{run}})
+	require.NoError(t, err)
+	require.Nil(t, m.dir)
+	require.True(t, m.Options.detached, "the connection of the configuration is open")
 	require.False(t, (&Options{Host: "gamma", Command: "ssh -F " + shellquote.Join(config)}).hasControlPath(t.Context()))
 }
 
