@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -12,7 +10,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
-	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
 )
 
@@ -176,18 +173,17 @@ func (o *failoverOptions) swap(ctx context.Context, a *app, args []string) error
 			o.Target = args[1]
 		}
 		done, err := r.Switch(ctx, jobs[0], &runner.JobFile{Path: o.file, Jobs: f}, o.FailoverOptions)
-		if err == nil && len(done.Steps) > 0 && !o.Abort && hasUnit(jobs[0]) {
+		if err == nil && len(done.Steps) > 0 && !o.Abort && hasUnits() {
 			done.Next = append(done.Next, "move the timer: zxfer replicate install"+o.flags())
 		}
 		return done, err
 	})
 }
 
-// hasUnit reports whether install wrote units of a job.
-func hasUnit(j *replicate.Job) bool {
-	found, err := filepath.Glob(filepath.Join(unitDir, "zxfer-replicate-*"))
-	_, own := os.Stat(filepath.Join(unitDir, unit.Name(j.Name)+".service"))
-	return own == nil || err == nil && len(found) > 0
+// hasUnits reports whether install wrote units on this host.
+func hasUnits() bool {
+	mine, _, err := installed(unitDir)
+	return err == nil && len(mine) > 0
 }
 
 // change runs a change of roles and prints its result.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,10 +32,12 @@ type installOptions struct {
 	root   string
 	binary string
 	cron   bool
+	// withoutSystemd is the hint if systemctl fails.
+	withoutSystemd string
 }
 
 func newReplicateInstall(a *app) *cobra.Command {
-	o := &installOptions{}
+	o := &installOptions{withoutSystemd: "if the host has no systemd, use cron: zxfer replicate install --cron"}
 	cmd := &cobra.Command{
 		Use:   "install [FLAGS]",
 		Short: "Install and start a systemd timer for each job",
@@ -115,15 +118,15 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	if err := o.remove(ctx, a, dir, gone); err != nil {
 		return err
 	}
-	var timers, disks []string
+	var timers, others []string // units that systemd starts by itself
 	same := 0
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path := filepath.Join(dir, name)
-		if strings.HasSuffix(name, ".timer") {
+		switch {
+		case isTimer(name):
 			timers = append(timers, name)
-		}
-		if isDisk(name) {
-			disks = append(disks, name)
+		case unit.Enabled(files[name]):
+			others = append(others, name)
 		}
 		if was, err := os.ReadFile(path); err == nil && string(was) == files[name] {
 			same++
@@ -145,8 +148,8 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	if len(disks) > 0 { // systemd starts them when their disk appears
-		if err := o.systemctl(ctx, append([]string{"enable"}, disks...)...); err != nil {
+	if len(others) > 0 { // systemd starts them when their disk appears
+		if err := o.systemctl(ctx, append([]string{"enable"}, others...)...); err != nil {
 			return err
 		}
 	}
@@ -205,16 +208,14 @@ func cronLine(a *app, j *replicate.Job, paths unit.Paths, of func(*replicate.Job
 	return err
 }
 
-// installed lists the units with zxfer's names: its own, and those of others.
+// installed lists the units with zxfer's prefix: its own, and those of others.
 func installed(dir string) (mine, foreign []string, err error) {
-	runs, err := filepath.Glob(filepath.Join(dir, unit.Name("*")+".*"))
-	drills, also := filepath.Glob(filepath.Join(dir, unit.DrillName("*")+".*"))
-	disks, third := filepath.Glob(filepath.Join(dir, unit.DiskName("*", "*")+".*"))
-	if err := errors.Join(err, also, third); err != nil {
+	found, err := filepath.Glob(filepath.Join(dir, unit.Prefix+"*"))
+	if err != nil {
 		return nil, nil, err
 	}
-	for _, path := range slices.Concat(runs, drills, disks) {
-		if ext := filepath.Ext(path); ext != ".service" && ext != ".timer" {
+	for _, path := range found {
+		if !unitFile.MatchString(filepath.Base(path)) {
 			continue // drop-in directories
 		}
 		text, err := os.ReadFile(path)
@@ -230,21 +231,26 @@ func installed(dir string) (mine, foreign []string, err error) {
 	return mine, foreign, nil
 }
 
-// isDisk reports whether a unit starts when a disk appears.
-func isDisk(name string) bool { return strings.HasPrefix(name, "zxfer-disk-") }
+// unitFile matches the file names of units that zxfer writes.
+var unitFile = regexp.MustCompile(`^` + unit.Prefix + `[A-Za-z0-9_.-]+\.(service|timer)$`)
+
+func isTimer(name string) bool { return strings.HasSuffix(name, ".timer") }
 
 // remove stops and removes units.
 func (o *installOptions) remove(ctx context.Context, a *app, dir string, names []string) error {
 	for _, name := range names {
-		if isDisk(name) {
-			if err := o.systemctl(ctx, "disable", name); err != nil {
-				return err
-			}
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
 		}
-		if strings.HasSuffix(name, ".timer") {
-			if err := o.systemctl(ctx, "disable", "--now", name); err != nil {
-				return err
-			}
+		switch {
+		case isTimer(name):
+			err = o.systemctl(ctx, "disable", "--now", name)
+		case unit.Enabled(string(text)):
+			err = o.systemctl(ctx, "disable", name)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	for _, name := range names {
@@ -268,14 +274,14 @@ func (o *installOptions) systemctl(ctx context.Context, args ...string) error {
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fault.Failf("if the host has no systemd, use cron: zxfer replicate install --cron", "systemctl %s: %w: %s",
+		return fault.Failf(o.withoutSystemd, "systemctl %s: %w: %s",
 			strings.Join(args, " "), err, strings.TrimSpace(string(out[max(0, len(out)-2048):])))
 	}
 	return nil
 }
 
 func newReplicateUninstall(a *app) *cobra.Command {
-	o := &installOptions{}
+	o := &installOptions{withoutSystemd: "if systemd does not run, remove only the files: zxfer replicate uninstall --root /"}
 	cmd := &cobra.Command{
 		Use:   "uninstall [FLAGS]",
 		Short: "Stop the timers and remove the units of install",
@@ -288,6 +294,10 @@ snapshots and holds remain.`,
 			dir := filepath.Join(o.root, unitDir)
 			mine, _, err := installed(dir)
 			if err != nil {
+				return err
+			}
+			if len(mine) == 0 {
+				_, err := fmt.Fprintf(a.stdout, "%s: install wrote no units\n", dir)
 				return err
 			}
 			if err := o.remove(cmd.Context(), a, dir, mine); err != nil {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -179,7 +178,7 @@ func (at *inspectedHost) inspect(ctx context.Context) (*residue, error) {
 		return nil, err
 	}
 	text, err := sshexec.Ask(ctx, at.shell, `grep -E `+shellQuote(keyLinePattern)+` "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
-		`cd /etc/systemd/system 2>/dev/null && grep -lxF `+shellQuote(unit.Marker)+` `+unit.Name("*")+` `+unit.DrillName("*")+` 2>/dev/null | while read -r x; do echo "zxfer-unit $x"; done; `+
+		listUnits(unitDir)+
 		`command -v zxfer >/dev/null && echo zxfer-installed; `+
 		`command -v zpool >/dev/null || exit 0; zpool list -H -o name | while read -r x; do echo "zxfer-pool $x"; done`)
 	if err != nil {
@@ -202,6 +201,11 @@ func (at *inspectedHost) inspect(ctx context.Context) (*residue, error) {
 		}
 	}
 	return left, nil
+}
+
+// listUnits returns the shell command that prints the units in a directory that install wrote.
+func listUnits(dir string) string {
+	return `cd ` + dir + ` 2>/dev/null && grep -lxF ` + shellQuote(unit.Marker) + ` ` + unit.Prefix + `* 2>/dev/null | while read -r x; do echo "zxfer-unit $x"; done; `
 }
 
 // pool finds the holds and bookmarks of jobs in a pool.
@@ -262,7 +266,7 @@ func (left *residue) show(w io.Writer, holds bool) error {
 			english.Plural(left.keys, "line for zxfer, kept", "lines for zxfer, kept"), shellquote.Join("/"+keyLinePattern+"/d"))
 	}
 	if len(left.units) > 0 {
-		fmt.Fprintf(&b, "/etc/systemd/system: %s, kept: %s; to remove: %s\n",
+		fmt.Fprintf(&b, unitDir+": %s, kept: %s; to remove: %s\n",
 			english.Plural(len(left.units), "unit of jobs", "units of jobs"), strings.Join(left.units, ", "), left.removeCommand())
 	}
 	if b.Len() == 0 {
@@ -275,19 +279,17 @@ func (left *residue) show(w io.Writer, holds bool) error {
 // shellQuote quotes a text for the shell of sshexec.Ask, which forbids single quotes.
 func shellQuote(text string) string { return `"` + strings.ReplaceAll(text, `"`, `\"`) + `"` }
 
-// unitFile matches the file names of units that zxfer writes.
-var unitFile = regexp.MustCompile(`^[A-Za-z0-9_-]+\.(service|timer)$`)
-
 // removeCommand returns the command that removes the units. It works without zxfer, if the package was
 // removed first.
 func (left *residue) removeCommand() string {
 	if left.installed {
 		return "zxfer replicate uninstall"
 	}
-	timers := slices.DeleteFunc(slices.Clone(left.units), func(name string) bool { return !strings.HasSuffix(name, ".timer") })
-	commands := []string{"cd /etc/systemd/system", "rm " + strings.Join(left.units, " "), "systemctl daemon-reload"}
-	if len(timers) > 0 {
-		commands = slices.Insert(commands, 1, "systemctl disable --now "+strings.Join(timers, " "))
+	commands := []string{"cd " + unitDir}
+	if timers := slices.DeleteFunc(slices.Clone(left.units), func(name string) bool { return !isTimer(name) }); len(timers) > 0 {
+		commands = append(commands, "systemctl stop "+strings.Join(timers, " "))
 	}
+	all := strings.Join(left.units, " ")
+	commands = append(commands, "systemctl disable "+all, "rm "+all, "systemctl daemon-reload")
 	return strings.Join(commands, " && ")
 }

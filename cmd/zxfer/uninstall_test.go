@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/testenv"
 )
 
@@ -107,7 +108,7 @@ func TestUninstallListsUnits(t *testing.T) {
 	for name, script := range map[string]string{
 		"zpool":  "exit 0",
 		"getent": "exit 0",
-		"grep":   `case "$1" in -lxF) printf 'zxfer-replicate-a.service\nzxfer-replicate-a.timer\nzxfer-replicate-a b.timer\n';; *) exec /bin/grep "$@";; esac`,
+		"grep":   `case "$1" in -lxF) printf 'zxfer-disk-a.d1.service\nzxfer-replicate-a.service\nzxfer-replicate-a.timer\nzxfer-replicate-a b.timer\n';; *) exec /bin/grep "$@";; esac`,
 		"ls":     "exit 0",
 	} {
 		testenv.WriteProgram(t, filepath.Join(bin, name), "#!/bin/sh\n"+script+"\n")
@@ -120,8 +121,64 @@ func TestUninstallListsUnits(t *testing.T) {
 		require.Equal(t, 0, code, errs.String())
 		return out.String()
 	}
-	const units = "/etc/systemd/system: 2 units of jobs, kept: zxfer-replicate-a.service, zxfer-replicate-a.timer; to remove: "
-	require.Equal(t, units+"cd /etc/systemd/system && systemctl disable --now zxfer-replicate-a.timer && rm zxfer-replicate-a.service zxfer-replicate-a.timer && systemctl daemon-reload\n", list())
+	const units = "/etc/systemd/system: 3 units of jobs, kept: zxfer-disk-a.d1.service, zxfer-replicate-a.service, zxfer-replicate-a.timer; to remove: "
+	require.Equal(t, units+"cd /etc/systemd/system && systemctl stop zxfer-replicate-a.timer && systemctl disable zxfer-disk-a.d1.service zxfer-replicate-a.service zxfer-replicate-a.timer && rm zxfer-disk-a.d1.service zxfer-replicate-a.service zxfer-replicate-a.timer && systemctl daemon-reload\n", list())
 	testenv.WriteProgram(t, filepath.Join(bin, "zxfer"), "#!/bin/sh\n")
 	require.Equal(t, units+"zxfer replicate uninstall\n", list())
+}
+
+// TestUninstallFindsAllUnits installs a job with every kind of unit. It expects both commands to
+// find exactly the units that install wrote, and replicate uninstall to remove them.
+func TestUninstallFindsAllUnits(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	jobs := filepath.Join(root, "jobs.toml")
+	require.NoError(t, os.WriteFile(jobs, []byte(`[[job]]
+name = "home"
+source = "tank/home"
+schedule = "hourly"
+snapshots = { take = "zxfer_{job}_%Y-%m-%d_%H:%M:%S" }
+drill = { schedule = "weekly" }
+target = [{ name = "usb", to = "usb/home", disk = { import = true, pools = { d1 = "1234567890" } } }]
+`), 0o600))
+	replicate := func(args ...string) string {
+		var out, errs bytes.Buffer
+		code := execute(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now}, append([]string{"replicate"}, args...))
+		require.Equal(t, 0, code, errs.String())
+		return out.String()
+	}
+	replicate("install", "--root", root, "--config", jobs, "--binary", "/usr/bin/zxfer")
+	dir := filepath.Join(root, unitDir)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var want []string
+	for _, e := range entries {
+		want = append(want, e.Name())
+	}
+	require.Len(t, want, 5, "the services and timers of the run and of the drill, and the service of the disk")
+	// Files of the administrator stay.
+	for name, text := range map[string]string{"zxfer-other.service": "[Unit]\n", "other.service": unit.Marker + "\n", "zxfer-disk-home.usb.service.d": ""} {
+		if text == "" {
+			require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+			continue
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	listed, err := exec.Command("sh", "-c", listUnits(dir)).Output()
+	require.NoError(t, err)
+	var found []string
+	for line := range strings.Lines(string(listed)) {
+		name, isUnit := strings.CutPrefix(strings.TrimSpace(line), "zxfer-unit ")
+		require.True(t, isUnit && unitFile.MatchString(name), line)
+		found = append(found, name)
+	}
+	require.Equal(t, want, found)
+	removed := replicate("uninstall", "--root", root)
+	for _, name := range want {
+		require.Contains(t, removed, "removed "+filepath.Join(dir, name)+"\n")
+		require.NoFileExists(t, filepath.Join(dir, name))
+	}
+	require.FileExists(t, filepath.Join(dir, "zxfer-other.service"))
+	require.FileExists(t, filepath.Join(dir, "other.service"))
+	require.Equal(t, dir+": install wrote no units\n", replicate("uninstall", "--root", root))
 }

@@ -15,9 +15,16 @@ import (
 	"zxfer/pkg/replicate/calendar"
 )
 
-// Marker is the first line of every unit that this package writes. zxfer never overwrites or
-// deletes other units.
-const Marker = "# Written by zxfer replicate install; changes belong into a drop-in (systemctl edit)."
+// Prefix starts the name of every unit that this package writes, and Marker is its first line.
+// zxfer lists, overwrites and deletes exactly the units that have both.
+const (
+	Prefix = "zxfer-"
+	Marker = "# Written by zxfer replicate install; changes belong into a drop-in (systemctl edit)."
+)
+
+// Enabled reports whether systemd starts a unit with this text by itself, once it is enabled: a
+// timer, or the service of a disk.
+func Enabled(text string) bool { return strings.Contains(text, "\n[Install]\n") }
 
 // Files returns the units of a job file by file name. Jobs without a schedule only have a service.
 // Standby jobs have none.
@@ -48,14 +55,14 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 }
 
 // Name returns the name of a job's units without a suffix.
-func Name(job string) string { return "zxfer-replicate-" + job }
+func Name(job string) string { return Prefix + "replicate-" + job }
 
 // DrillName returns the name of the units that drill a job's copies.
-func DrillName(job string) string { return "zxfer-drill-" + job }
+func DrillName(job string) string { return Prefix + "drill-" + job }
 
 // DiskName returns the name of the service that runs a job when a disk appears. The separator is in no
 // name of a job or target.
-func DiskName(job, target string) string { return "zxfer-disk-" + job + "." + target }
+func DiskName(job, target string) string { return Prefix + "disk-" + job + "." + target }
 
 // DiskService returns the service that runs a job when the disk of a target appears.
 //

@@ -32,6 +32,10 @@ func TestFiles(t *testing.T) {
 	files, err := Files(file(), paths())
 	require.NoError(t, err)
 	require.Len(t, files, 5)
+	for name, text := range files { // uninstall finds only such units
+		require.True(t, strings.HasPrefix(name, Prefix) && strings.HasPrefix(text, Marker+"\n"), name)
+		require.Equal(t, strings.HasSuffix(name, ".timer"), Enabled(text), name)
+	}
 	require.NotContains(t, files, "zxfer-replicate-by-hand.timer", "without a schedule there is no timer")
 	service := files["zxfer-replicate-home.service"]
 	for _, want := range []string{
