@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/size"
 )
 
 // Metrics renders the metrics of all jobs of a file: results and due times. If the records of a
@@ -28,6 +29,7 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
 			st = &statedir.State{} // the next run depends only on the schedule
 		} else {
+			keepKnown(j, st)
 			states = append(states, st)
 		}
 		all = append(all, st)
@@ -41,42 +43,50 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 	e.addFamily("zxfer_replicate_drill_good", "1 if the job's last drill found the copy good, else 0. Absent until a drill ended, and for newer copies.")
 	for i, st := range all {
 		drilledWell(&f.Jobs[i], st, func(source, to string, good bool) {
-			e.addSample(boolValue(good), "job", f.Jobs[i].Name, "source", source, "target", to)
+			e.addSample(boolValue(good), f.Jobs[i].Name, "source", source, "target", to)
 		})
 	}
-	at := func(t time.Time, labels ...string) {
+	at := func(t time.Time, job string, labels ...string) {
 		if !t.IsZero() {
-			e.addSample(float64(t.Unix()), labels...)
+			e.addSample(float64(t.Unix()), job, labels...)
 		}
 	}
 	e.addFamily("zxfer_replicate_next_run_seconds", "Next scheduled start when the metrics were written, Unix time.")
 	for _, j := range due {
-		at(j.Next, "job", j.Job)
+		at(j.Next, j.Job)
 	}
 	e.addFamily("zxfer_replicate_paused", "1 if the job or its transfers are paused, otherwise 0.")
 	for _, j := range due {
-		e.addSample(boolValue(j.Pause != nil), "job", j.Job)
+		e.addSample(boolValue(j.Pause != nil), j.Job)
 	}
 	e.addFamily("zxfer_replicate_paused_until_seconds", "End of the job's pause, Unix time. Absent without a pause, and if it lasts until resume.")
 	for _, j := range due {
 		if j.Pause != nil {
-			at(j.Pause.Until, "job", j.Job)
+			at(j.Pause.Until, j.Job)
 		}
 	}
 	e.addFamily("zxfer_replicate_dataset_late_after_seconds", "Time at which the dataset becomes late unless a run succeeds before, Unix time.")
 	for _, j := range due {
 		for _, d := range j.Datasets {
-			at(d.LateAfter, "job", j.Job, "source", d.Source, "target", d.To)
+			at(d.LateAfter, j.Job, "source", d.Source, "target", d.To)
 		}
 	}
 	e.addFamily("zxfer_replicate_drill_late_after_seconds", "Time at which the job's drills become late unless one finds all copies good before, Unix time.")
 	for _, j := range due {
 		if j.Drill != nil {
-			at(j.Drill.LateAfter, "job", j.Job)
+			at(j.Drill.LateAfter, j.Job)
+		}
+	}
+	for _, job := range slices.Sorted(maps.Keys(e.size)) {
+		if e.size[job] > maxJobMetrics {
+			errs = append(errs, fmt.Errorf("job %q: its metrics exceed %s: the others are missing", job, size.Text(maxJobMetrics)))
 		}
 	}
 	return e.bytes(), errors.Join(errs...)
 }
+
+// maxJobMetrics is the size in bytes of all samples of a job. 20,000 copies need about 16 MiB.
+const maxJobMetrics = 16 << 20
 
 // WriteMetrics writes the metrics to the file's Textfile, even if some records cannot be read. A
 // lock keeps concurrent jobs from overwriting each other's results.
@@ -105,7 +115,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 		e.addFamily(m.name, m.help)
 		for _, s := range states {
 			if s.LastRun != nil {
-				e.addSample(m.value(s.LastRun), "job", s.Job)
+				e.addSample(m.value(s.LastRun), s.Job)
 			}
 		}
 	}
@@ -133,7 +143,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 				}
 				for _, target := range slices.Sorted(maps.Keys(at)) {
 					if v, ok := m.value(at[target]); ok {
-						e.addSample(v, "job", s.Job, "source", source, "target", target)
+						e.addSample(v, s.Job, "source", source, "target", target)
 					}
 				}
 			}
@@ -145,7 +155,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 			known := s.Datasets[source]
 			addSample := func(target, snapshot string) {
 				if proved, known := known.Consistent[snapshot]; known {
-					e.addSample(boolValue(proved), "job", s.Job, "source", source, "target", target)
+					e.addSample(boolValue(proved), s.Job, "source", source, "target", target)
 				}
 			}
 			if known.Local != nil {
@@ -160,7 +170,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 	for _, s := range states {
 		if s.LastRun != nil {
 			for _, d := range s.LastRun.Damaged {
-				e.addSample(float64(d.Errors), "job", s.Job, "target", d.Target, "pool", d.Pool)
+				e.addSample(float64(d.Errors), s.Job, "target", d.Target, "pool", d.Pool)
 			}
 		}
 	}
@@ -169,7 +179,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 		if s.LastRun != nil {
 			for _, d := range s.LastRun.Damaged {
 				if d.Repair != "" && d.Repair != job.RepairUnknown {
-					e.addSample(boolValue(d.Repair == job.RepairFull), "job", s.Job, "target", d.Target, "pool", d.Pool)
+					e.addSample(boolValue(d.Repair == job.RepairFull), s.Job, "target", d.Target, "pool", d.Pool)
 				}
 			}
 		}
@@ -178,7 +188,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 	for _, s := range states {
 		for _, target := range slices.Sorted(maps.Keys(s.Pools)) {
 			if p := s.Pools[target]; !p.Checked.IsZero() {
-				e.addSample(float64(p.Checked.Unix()), "job", s.Job, "target", target, "pool", p.Name)
+				e.addSample(float64(p.Checked.Unix()), s.Job, "target", target, "pool", p.Name)
 			}
 		}
 	}
@@ -188,7 +198,7 @@ func recordedMetrics(states []*statedir.State) *exposition {
 	for _, s := range states {
 		s.Drills.All(func(c *statedir.DrilledCopy) {
 			if !c.Good.IsZero() {
-				e.addSample(float64(c.Good.Unix()), "job", s.Job, "source", c.Source, "target", c.To)
+				e.addSample(float64(c.Good.Unix()), s.Job, "source", c.Source, "target", c.To)
 			}
 		})
 	}
@@ -213,12 +223,12 @@ func diskMetrics(e *exposition, states []*statedir.State) {
 			for _, target := range slices.Sorted(maps.Keys(s.Disks)) {
 				d := s.Disks[target]
 				v, ok := m.value(d)
-				labels := []string{"job", s.Job, "target", target, "pool", d.Pool}
+				labels := []string{"target", target, "pool", d.Pool}
 				if strings.HasSuffix(m.name, "_state") {
 					labels = append(labels, "state", string(d.State))
 				}
 				if ok {
-					e.addSample(v, labels...)
+					e.addSample(v, s.Job, labels...)
 				}
 			}
 		}
@@ -256,7 +266,7 @@ func keptCopies(e *exposition, states []*statedir.State) {
 				count[target]++
 			}
 			for _, target := range slices.Sorted(maps.Keys(count)) {
-				e.addSample(float64(count[target]), "job", s.Job, "target", target)
+				e.addSample(float64(count[target]), s.Job, "target", target)
 			}
 		}
 	}
@@ -269,27 +279,42 @@ func boolValue(v bool) float64 {
 	return 0
 }
 
-// exposition builds gauges in Prometheus' text format.
+// exposition builds gauges in Prometheus' text format. It omits a sample whose labels the metric
+// already has, because it makes the whole file invalid, and samples of a job above maxJobMetrics.
 //
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 type exposition struct {
 	text strings.Builder
 	name string
+	seen map[string]bool // labels of the last metric
+	size map[string]int  // bytes by job, with those of omitted samples
 }
 
 // addFamily starts a metric.
 func (e *exposition) addFamily(name, help string) {
-	e.name = name
+	e.name, e.seen = name, map[string]bool{}
 	fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
 }
 
-// addSample adds a value to the last family. labels are pairs of name and value.
-func (e *exposition) addSample(value float64, labels ...string) {
-	var pairs []string
-	for pair := range slices.Chunk(labels, 2) {
+// addSample adds a value to the last family. more are pairs of the names and values of more labels.
+func (e *exposition) addSample(value float64, job string, more ...string) {
+	pairs := []string{"job=" + quoted(job)}
+	for pair := range slices.Chunk(more, 2) {
 		pairs = append(pairs, pair[0]+"="+quoted(pair[1]))
 	}
-	fmt.Fprintf(&e.text, "%s{%s} %s\n", e.name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'f', -1, 64))
+	labels := strings.Join(pairs, ",")
+	line := fmt.Sprintf("%s{%s} %s\n", e.name, labels, strconv.FormatFloat(value, 'f', -1, 64))
+	if e.seen[labels] {
+		return
+	}
+	if e.size == nil {
+		e.size = map[string]int{}
+	}
+	if e.size[job] += len(line); e.size[job] > maxJobMetrics {
+		return
+	}
+	e.seen[labels] = true
+	e.text.WriteString(line)
 }
 
 // quoted returns a label value. The collector rejects invalid UTF-8.

@@ -487,7 +487,7 @@ func TestMetricsWithUnreadableRecords(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a", "state.json"), []byte("{"), 0o600))
 	f := &replicate.File{Metrics: replicate.Metrics{Textfile: filepath.Join(dir, "zxfer.prom")},
-		Jobs: []replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b", Schedule: "hourly"}}}
+		Jobs: []replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b", Source: "tank", Schedule: "hourly", Targets: []replicate.Target{{Name: "near"}}}}}
 	err := WriteMetrics(t.Context(), f, dir, eight)
 	require.ErrorContains(t, err, `job "a"`)
 	require.ErrorContains(t, err, "state.json is damaged")

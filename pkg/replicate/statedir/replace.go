@@ -14,15 +14,17 @@ import (
 // Replace replaces a file and sets its mode. A reader sees the old or the new file, never a part,
 // even after a crash.
 func Replace(path string, text []byte, mode os.FileMode) error {
-	return replace(path, text, mode, true)
+	return write(path, text, mode, func(f *os.File, _ os.FileInfo) error { return f.Chmod(mode) }, rename)
 }
 
 // ReplaceKeepingMode is Replace with the mode of the old file. A new file has mode 0666, reduced by the umask.
 func ReplaceKeepingMode(path string, text []byte) error {
-	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
-		return replace(path, text, info.Mode().Perm(), true)
-	}
-	return replace(path, text, 0o666, false)
+	return write(path, text, 0o666, func(f *os.File, old os.FileInfo) error {
+		if old == nil || !old.Mode().IsRegular() {
+			return nil
+		}
+		return f.Chmod(old.Mode().Perm())
+	}, rename)
 }
 
 // Create writes a new file. If it exists, Create returns fs.ErrExist. The umask reduces the mode.
@@ -43,42 +45,32 @@ func Create(path string, text []byte, mode os.FileMode) error {
 // ReplaceKeepingOwner replaces a regular file, and keeps its mode and owner. It does not follow a
 // symlink.
 func ReplaceKeepingOwner(path string, text []byte) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", path)
-	}
-	own := func(f *os.File) error {
-		return errors.Join(f.Chown(int(stat.Uid), int(stat.Gid)), f.Chmod(info.Mode().Perm()))
-	}
-	return write(path, text, info.Mode().Perm(), own, rename)
+	return write(path, text, 0o600, func(f *os.File, old os.FileInfo) error {
+		if old == nil || !old.Mode().IsRegular() {
+			return errors.New("not a regular file")
+		}
+		owner, ok := old.Sys().(*syscall.Stat_t)
+		if !ok {
+			return errors.New("unknown owner")
+		}
+		return errors.Join(f.Chown(int(owner.Uid), int(owner.Gid)), f.Chmod(old.Mode().Perm()))
+	}, rename)
 }
 
 func rename(dir *os.Root, from, to string) error { return dir.Rename(from, to) }
-
-func replace(path string, text []byte, mode os.FileMode, exact bool) error {
-	var own func(f *os.File) error
-	if exact {
-		own = func(f *os.File) error { return f.Chmod(mode) }
-	}
-	return write(path, text, mode, own, rename)
-}
 
 // write writes a temporary file in the directory of path and calls publish to give it its name.
 //
 // Another user may own the directory and replace the temporary file at any time. Therefore write
 // opens the directory once, and sets mode and owner through the file descriptor: own does, or nil if
-// the umask applies.
-func write(path string, text []byte, mode os.FileMode, own func(f *os.File) error, publish func(dir *os.Root, from, to string) error) (err error) {
+// the umask applies. own gets the file that is replaced, nil if there is none.
+func write(path string, text []byte, mode os.FileMode, own func(f *os.File, old os.FileInfo) error, publish func(dir *os.Root, from, to string) error) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write %s: %w", path, causeOf(err))
 		}
 	}()
-	dir, err := os.OpenRoot(filepath.Dir(path))
+	dir, err := openDirectory(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -92,7 +84,8 @@ func write(path string, text []byte, mode os.FileMode, own func(f *os.File) erro
 	}
 	defer dir.Remove(temp) // after a rename, it does not exist
 	if own != nil {
-		err = own(f)
+		old, _ := dir.Lstat(base) // nil if it does not exist
+		err = own(f, old)
 	}
 	if err == nil {
 		_, err = f.Write(text)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/testenv"
 )
@@ -118,4 +119,70 @@ func TestFilesAreReplacedAtomically(t *testing.T) {
 	all, err := os.ReadDir(filepath.Dir(name))
 	require.NoError(t, err)
 	require.Len(t, all, 1, "nothing else is left")
+}
+
+// TestReplaceFollowsOnlyOwnLinks expects that a write follows a symbolic link in the path only if
+// no other user can change it. Otherwise the owner of a directory could redirect root to /etc.
+func TestReplaceFollowsOnlyOwnLinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"real", "parent"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+	}
+	for link, target := range map[string]string{"absolute": dir + "/real", "parent/relative": "../real/.", "chain": "parent/relative", "loop": "loop"} {
+		require.NoError(t, os.Symlink(target, filepath.Join(dir, link)))
+	}
+	put := func(link string) error { return Replace(filepath.Join(dir, link, "zxfer.prom"), []byte(link), 0o644) }
+	for _, link := range []string{"real", "absolute", "parent/relative", "chain", "parent/../real"} {
+		require.NoError(t, put(link))
+		text, err := os.ReadFile(filepath.Join(dir, "real", "zxfer.prom"))
+		require.NoError(t, err)
+		require.Equal(t, link, string(text))
+	}
+	require.ErrorContains(t, put("loop"), "too many levels of symbolic links")
+	require.ErrorContains(t, put("real/zxfer.prom"), "not a directory")
+	require.ErrorIs(t, put("none"), fs.ErrNotExist)
+	require.NoError(t, os.Chmod(filepath.Join(dir, "parent"), 0o777))
+	for _, link := range []string{"parent/relative", "chain"} {
+		require.ErrorContains(t, put(link), `another user can change the symbolic link "relative"`)
+	}
+	if os.Getuid() != 0 {
+		return
+	}
+	require.NoError(t, os.Chmod(filepath.Join(dir, "parent"), 0o755))
+	require.NoError(t, os.Lchown(filepath.Join(dir, "parent/relative"), 1234, 1234))
+	require.ErrorContains(t, put("chain"), "another user can change")
+	require.NoError(t, os.Lchown(filepath.Join(dir, "parent/relative"), 0, 0))
+	require.NoError(t, os.Chown(filepath.Join(dir, "parent"), 1234, 1234))
+	require.ErrorContains(t, put("chain"), "another user can change")
+}
+
+// TestExchangedDirectoryIsNotFollowed lets another user exchange a directory and a link to another
+// one while files are written. It expects no file in the other one.
+func TestExchangedDirectoryIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	outside, parent := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Chmod(parent, 0o777))
+	dir, other := filepath.Join(parent, "node-exporter"), filepath.Join(parent, "other")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, os.Symlink(outside, other))
+	defer testenv.Repeat(func() {
+		_ = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
+	})()
+	stray := func() bool {
+		all, err := os.ReadDir(outside)
+		require.NoError(t, err)
+		for _, e := range all {
+			_ = os.Remove(filepath.Join(outside, e.Name()))
+		}
+		return len(all) > 0
+	}
+	path := filepath.Join(dir, "zxfer.prom")
+	testenv.Race(t, 20, func() bool {
+		_ = replaceByName(path, []byte("old"), 0o644)
+		return stray()
+	}, func() {
+		_ = Replace(path, []byte("new"), 0o644)
+		require.False(t, stray())
+	})
 }
