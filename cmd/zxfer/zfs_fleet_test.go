@@ -196,7 +196,7 @@ all:
 	play := func(args ...string) (changed map[string]string) {
 		t.Helper()
 		cmd := exec.Command("ip", append([]string{"netns", "exec", alphaPool, "env", "PYTHONPATH=" + python, "LC_ALL=C.UTF-8", "ANSIBLE_HOME=" + dir,
-			"ANSIBLE_HOST_KEY_CHECKING=False", "ANSIBLE_PIPELINING=True", "python3",
+			"ANSIBLE_CONFIG=" + fleetFile("ansible", "ansible.cfg"), "ANSIBLE_HOST_KEY_CHECKING=False", "ANSIBLE_PIPELINING=True", "python3",
 			filepath.Join(tools, "ansible/usr/bin/ansible-playbook"), "-i", inventory, fleetFile("ansible", "site.yml")}, args...)...)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
