@@ -74,7 +74,7 @@ func TestZFSRestoreRollback(t *testing.T) {
 	sleep.Dir = mountpoint(t, src)
 	require.NoError(t, sleep.Start())
 	names := snapshotsAndHolds(t, src)
-	back = []string{"restore", "--rollback", "--mount", dst, src} // in the mount namespace of that process
+	back = []string{"restore", "--rollback", dst, src} // in the mount namespace of that process; it mounts again what it unmounts
 	o = runLocal(t, back...)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "busy")

@@ -34,12 +34,13 @@ type restoreJob struct {
 	// unmounted holds the target's unmounted filesystems that normally mount. An interrupted
 	// --rollback may have unmounted them.
 	unmounted []string
+	remount   map[string]bool // filesystems that this restore unmounts, and mounts again at its end
 }
 
 // RunRestore runs `zxfer restore`. Errors are classified as in RunSend.
 func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
 	req.Plan.Restore, req.Plan.CarryProperties = true, true
-	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), at: req.At, mount: req.Mount}
+	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), at: req.At, mount: req.Mount, remount: map[string]bool{}}
 	defer t.release()
 	t.report.Schema = "zxfer.restore/v1"
 	return t.finish(outcome.Settle(ctx, t.restore(ctx)))
@@ -55,7 +56,7 @@ func (t *restoreJob) restore(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			t.report.Next = t.mountCommands()
+			t.report.Next = t.remountAfterFailure(ctx)
 		}
 	}()
 	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
@@ -265,6 +266,9 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 			continue
 		}
 		t.rep.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
+		for _, name := range d.Restore.Unmount {
+			t.remount[name] = true
+		}
 		if err := hosts.Run(ctx, t.target.Conn, hosts.OpUnmount, d.Target); err != nil {
 			return err
 		}
@@ -310,21 +314,33 @@ func (t *restoreJob) checkRollback(ctx context.Context, to zfs.Rollback) error {
 	return nil
 }
 
-// mountCommands returns the commands that mount everything that this or an earlier restore
+// remountTime limits how long a failed restore tries to mount what it unmounted.
+const remountTime = 30 * time.Second
+
+// remountAfterFailure mounts again what this restore unmounted, ancestors first. Otherwise programs would write into the
+// directories below. It returns the commands that mount the rest, and everything that an earlier restore
 // unmounted.
-func (t *restoreJob) mountCommands() []string {
-	names := slices.Clone(t.unmounted)
-	for _, d := range t.report.Plan.Datasets {
-		if d.Restore != nil {
-			names = append(names, d.Restore.Unmount...)
+func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), remountTime)
+	defer cancel()
+	left := map[string]bool{}
+	for _, name := range t.unmounted {
+		left[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.remount)) {
+		if left[zfs.ParentOf(name)] {
+			left[name] = true
+			continue
+		}
+		if err := hosts.Run(ctx, t.target.Conn, hosts.OpMount, name); err != nil {
+			t.rep.Log(fmt.Sprintf("%s is not mounted again: %v", name, err))
+			left[name] = true
 		}
 	}
-	slices.Sort(names) // ancestors first
-	var out []string
-	for _, name := range slices.Compact(names) {
-		out = append(out, zfs.CommandLine([]string{"zfs", "mount", name}))
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		commands = append(commands, zfs.CommandLine([]string{"zfs", "mount", name}))
 	}
-	return out
+	return commands
 }
 
 // resyncCommand returns the command that makes the copy follow its original again, to be run on

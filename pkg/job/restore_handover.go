@@ -158,15 +158,22 @@ func (h *handover) remount(ctx context.Context) error {
 	return nil
 }
 
-// mountOne mounts a filesystem if --mount was given and its key is loaded. Otherwise it notes the
-// command.
+// mountOne mounts a filesystem if --mount was given or this restore unmounted it, and its key is loaded. Otherwise it
+// notes the command.
 func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
-	if at.Get("mounted") == "yes" || !strings.HasPrefix(at.Get("mountpoint"), "/") || h.notMounted[at.Name] {
+	if at.Get("mounted") == "yes" || h.notMounted[at.Name] {
+		return nil
+	}
+	if !strings.HasPrefix(at.Get("mountpoint"), "/") {
+		if h.restoreJob.remount[at.Name] { // it was mounted by mount(8)
+			h.notMounted[at.Name] = true
+			h.mounts = append(h.mounts, "mount -t zfs "+zfs.CommandLine([]string{at.Name})+" DIRECTORY")
+		}
 		return nil
 	}
 	root := h.listing.RootOf(at)
 	locked := at.Encrypted() && (root == nil || !root.KeyLoaded())
-	if !h.mount || locked || h.closedAbove(at.Name) {
+	if !h.mount && !h.restoreJob.remount[at.Name] || locked || h.closedAbove(at.Name) {
 		h.notMounted[at.Name] = true
 		h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
 		return nil

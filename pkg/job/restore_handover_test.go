@@ -40,13 +40,17 @@ func TestRestoreOfCloneContinues(t *testing.T) {
 	}
 }
 
-// TestFailedRestoreListsUnmounted expects that a failed restore names the filesystems that
-// it unmounted, and so does the next one.
-func TestFailedRestoreListsUnmounted(t *testing.T) {
+// TestRestoreMountsAgain expects that a restore mounts again what it unmounted, also after a failure, and lists what it
+// cannot mount and what an earlier restore unmounted.
+func TestRestoreMountsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.host.Copy("src/a", "dst/back", "x")
 	w.host.Create("dst/back/below", nil)
+	mounted := func(states ...string) {
+		t.Helper()
+		require.Equal(t, states, []string{w.host.Get("dst/back", "mounted"), w.host.Get("dst/back/below", "mounted")})
+	}
 	for _, name := range []string{"dst/back", "dst/back/below"} {
 		for property, value := range map[string]string{"mounted": "yes", "canmount": "on", "mountpoint": "/" + name} {
 			w.host.Set(name, property, value)
@@ -54,19 +58,35 @@ func TestFailedRestoreListsUnmounted(t *testing.T) {
 	}
 	req := restoreTree()
 	req.Mount, req.Plan.Recursive, req.Plan.Rollback = false, false, true
-	next := []string{"zfs mount dst/back", "zfs mount dst/back/below"}
 	w.before = failOn("receive dst/back", errors.New("broken"))
 	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
-	require.Equal(t, next, r.Next)
-	w.host.Set("dst/back/below", "mounted", "no") // like zfs unmount
+	require.Empty(t, r.Next)
+	mounted("yes", "yes")
+
+	w.before = func(op string) error {
+		if op == "receive dst/back" || op == zfs.OpMount+" dst/back" {
+			return errors.New("broken")
+		}
+		return nil
+	}
 	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
-	require.Equal(t, next, r.Next)
+	require.Equal(t, []string{"zfs mount dst/back", "zfs mount dst/back/below"}, r.Next)
+	w.host.Set("dst/back/below", "mounted", "no") // as after a kill
+	w.before = failOn("receive dst/back", errors.New("broken"))
+	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	require.ErrorContains(t, err, "broken")
+	require.Equal(t, []string{"zfs mount dst/back", "zfs mount dst/back/below"}, r.Next)
+
 	w.before = nil
+	for _, name := range []string{"dst/back", "dst/back/below"} {
+		w.host.Set(name, "mounted", "yes")
+	}
 	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.NoError(t, err)
-	require.Equal(t, next, r.Next)
+	require.Empty(t, r.Next)
+	mounted("yes", "yes")
 }
 
 // TestRestoreOfTreeWithNewerData expects that a dataset below the restored one that has newer data is

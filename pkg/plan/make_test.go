@@ -68,6 +68,8 @@ func TestRecursive(t *testing.T) {
 	requireConflict(t, p, NoSnapshot, "tank/a has no snapshot @s")
 	p = mustMake(t, recursive, stateOf(dataset(t, "tank/a", "@s,1", "inconsistent=1")))
 	requireConflict(t, p, HalfReceived, "alpha:tank/a is only partially received", "wait until its transfer ends; if")
+	p = mustMake(t, recursive, stateOf(dataset(t, "tank/a", "@s,1", "inconsistent=1", zfs.RestoreProperty+"=on")))
+	requireConflict(t, p, HalfReceived, "zxfer restore is receiving alpha:tank/a, or was interrupted", "run the same zxfer restore again")
 }
 
 // TestRecursiveWithGaps expects that if a listing lacks the parent, a more distant ancestor still

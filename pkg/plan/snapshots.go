@@ -18,6 +18,13 @@ import (
 func (f *findings) arrivalSnapshot(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
 	top := d.Name == f.req.Source
 	switch {
+	case d.Inconsistent() && top && d.Properties[zfs.RestoreProperty].Local():
+		f.conflict(HalfReceived, d.Name, out.Target, "wait until it ends; if it was interrupted, complete it: run the same zxfer restore again",
+			"zxfer restore is receiving %s, or was interrupted: only a part of its first snapshot has arrived", f.onSource(d.Name))
+		return zfs.Version{}, false
+	case d.Inconsistent() && d.Properties[zfs.RestoreProperty].Local():
+		f.note("%s is skipped: zxfer restore is receiving it, or was interrupted", d.Name)
+		return zfs.Version{}, false
 	case d.Inconsistent() && top:
 		f.conflict(HalfReceived, d.Name, out.Target, "wait until its transfer ends; if it was interrupted, run the same command again",
 			"%s is only partially received", f.onSource(d.Name))
