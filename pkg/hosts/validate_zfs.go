@@ -25,7 +25,7 @@ func checkListing(q ListQuery, l *zfs.Listing) error {
 	if l.Root != q.Dataset {
 		return fmt.Errorf("got an answer about %q, expected %s", cut(l.Root), q.Dataset)
 	}
-	surveyed := append(zfs.SurveyProperties(), zfs.ChangedProperty, zfs.NewestProperty)
+	surveyed := append(zfs.SurveyProperties(), zfs.ChangedProperty, zfs.NewestProperty, zfs.LongnameProperty)
 	surveyed = append(surveyed, q.User...)
 	for _, d := range slices.Concat(l.Ancestors, l.Datasets) {
 		if d == nil {

@@ -127,6 +127,8 @@ type DatasetResult struct {
 	Final        zfs.Version
 	NameOnTarget string
 	Err          error
+	// Unset reports properties of zfs.Dataset.Access that the copy lacks; nil = none.
+	Unset error
 }
 
 // resultOf returns the initial result of a planned dataset.

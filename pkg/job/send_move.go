@@ -44,6 +44,7 @@ type mover struct {
 	// newRoots holds the copies that became encryption roots, rekeyed those whose key changed,
 	// both by name.
 	newRoots, rekeyed sync.Map
+	unset             sync.Map // why properties of Access could not be set, by source dataset
 
 	mu      sync.Mutex
 	results []*StepResult // of all streams
@@ -86,7 +87,7 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 					return
 				}
 			}
-			if len(d.Steps) == 0 && d.Discard == "" {
+			if len(d.Steps) == 0 && d.Discard == "" && len(d.SetAfter) == 0 {
 				return
 			}
 			left := *d
@@ -193,6 +194,20 @@ func (m *datasetMove) try(ctx context.Context, tries int) error {
 			return m.addUndoHint(ctx, d, err)
 		}
 	}
+	return m.setAfter(ctx, d)
+}
+
+// setAfter sets the properties that a receive does not set. It only records a refusal, because the data
+// arrived.
+func (m *datasetMove) setAfter(ctx context.Context, d *plan.Dataset) error {
+	if len(d.SetAfter) == 0 {
+		return nil
+	}
+	err := hosts.Run(ctx, hosts.By(m.change), hosts.OpSetProperties, zfs.PropertyChange{Dataset: d.Target, Set: d.SetAfter})
+	if err == nil || errors.Is(err, hosts.ErrLost) || ctx.Err() != nil {
+		return err
+	}
+	m.unset.Store(d.Source, fault.Failf(fault.HintOf(err), "%s lacks %s of its source: %w", d.Target, zfs.JoinValues(d.SetAfter), err))
 	return nil
 }
 

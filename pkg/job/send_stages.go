@@ -260,6 +260,9 @@ func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, fai
 		if err := failed[d.Source]; err != nil {
 			r.Err = err
 		}
+		if r.Unset = t.unsetAccess(d, arrived[d.Target]); r.Unset != nil {
+			t.rep.Log(fmt.Sprintf("%s: %v: %s", t.target.Label(), r.Unset, fault.HintOf(r.Unset)))
+		}
 		if first == nil {
 			first = r.Err
 		}

@@ -3,6 +3,8 @@ package job
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,7 +50,7 @@ func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *
 	for _, d := range p.Datasets {
 		names = append(names, d.Target, arrivedName(d, earlier[d.Target]))
 	}
-	found, err := e.target.Properties(ctx, names, []string{"guid", "canmount", "readonly"})
+	found, err := e.target.Properties(ctx, names, append([]string{"guid", "canmount", "readonly"}, zfs.ListedAccess()...))
 	if err != nil {
 		return zfs.Listing{}, err
 	}
@@ -102,6 +104,35 @@ func verifySafety(host string, d *plan.Dataset, t *zfs.Dataset, log func(string)
 			log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user lacks the permission to set it", host, d.Target, name, t.Get(name), want))
 		}
 	}
+}
+
+// unsetAccess returns an error if a dataset lacks values of zfs.Dataset.Access that the plan sets. copied may be
+// nil, or lack properties. Without permission, zfs receive prints a warning but succeeds.
+func (m *mover) unsetAccess(d *plan.Dataset, copied *zfs.Dataset) error {
+	if failed, _ := m.unset.Load(d.Source); failed != nil {
+		return failed.(error)
+	}
+	if len(d.Steps) == 0 || copied == nil {
+		return nil
+	}
+	lacks := map[string]string{}
+	for name, want := range d.Steps[0].Receive.Set {
+		if have, known := copied.Properties[name]; known && have.Value != want && slices.Contains(zfs.ListedAccess(), name) {
+			lacks[name] = want
+		}
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	set := zfs.CommandLine([]string{"zfs", "set"})
+	for _, name := range slices.Sorted(maps.Keys(lacks)) {
+		set += " " + zfs.CommandLine([]string{name + "=" + lacks[name]})
+	}
+	hint := "as root: " + set + " " + zfs.CommandLine([]string{d.Target})
+	if user := m.target.facts.User; user != "" && !m.target.facts.Root {
+		hint = "as root once: " + zfs.CommandLine([]string{"zfs", "allow", "-u", user, strings.Join(slices.Sorted(maps.Keys(lacks)), ","), d.Target})
+	}
+	return fault.Failf(hint, "%s lacks %s of its source: zfs receive could not set it", d.Target, zfs.JoinValues(lacks))
 }
 
 // checkUnexpected returns an error if new datasets exist below the target that the plan did not

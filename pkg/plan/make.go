@@ -50,7 +50,7 @@ func newPlanner(v *view, made *Plan) *planner {
 	return &planner{
 		findings: f, arrivals: a,
 		destination: destination{f, a}, bases: bases{f, a}, losses: losses{f}, keys: k, chains: &chains{findings: f},
-		properties: &properties{findings: f, skipped: map[error][]skippedProperty{}}, restores: restores{f, a, k}, directions: directions{f, a},
+		properties: &properties{findings: f, access: zfs.NewAccessGaps(v.target), skipped: map[error][]skippedProperty{}}, restores: restores{f, a, k}, directions: directions{f, a},
 	}
 }
 
@@ -89,7 +89,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 			"%s is a %s, and %s is a %s", p.onSource(d.Name), d.Type, p.onTarget(out.Target), t.Type)
 	case arrived:
 		if !p.req.Restore || out.Restore.Due || p.losses.planRollback(d, t, at, out) && !out.RollsBack() {
-			p.upToDate(t, at, out)
+			p.upToDate(d, t, at, out)
 		}
 	case t.ResumeToken() != "" && p.resume(d, t, out):
 	case !t.Inconsistent():
@@ -103,7 +103,8 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 	}
 }
 
-func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
+func (p *planner) upToDate(d, t *zfs.Dataset, at zfs.Version, out *Dataset) {
+	p.properties.setLacking(d, out)
 	if latest, _ := t.Latest(); latest.GUID != at.GUID {
 		p.note("%s is ahead: it has @%s and newer snapshots, up to @%s", p.onTarget(t.Name), at.Name, latest.Name)
 	}
@@ -130,7 +131,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	flags := p.chains.newFlags(d)
 	out.CreateParents = p.destination.parentMissing(out.Target)
 	receive := p.chains.receiveSpec(out.Target)
-	p.properties.setNew(&receive, d, flags, place)
+	p.properties.setNew(&receive, d, flags, place, out)
 	runs := p.req.segments(d, 0, out.Final, true) // the oldest snapshot is a full send
 	if p.req.First == FirstNewest {
 		runs = []segment{{to: out.Final}}
@@ -185,6 +186,7 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	}
 	p.properties.setChanged(&first.Receive, d, out)
 	p.directions.plan(d, t, out, base, counterpart)
+	p.properties.setLacking(d, out)
 	if len(out.Loses) > 0 {
 		first.Receive.Rollback = true
 		out.Loses = append(out.Loses, "snapshots taken of "+t.Name+" until the stream is received")

@@ -166,6 +166,8 @@ type Dataset struct {
 	Rename  *DivergedRename `json:"set_aside,omitempty"`
 	Discard string          `json:"discard,omitempty"` // why partially received state on Target will be discarded; "" = it will not
 	Steps   []Step          `json:"steps"`             // empty: up to date
+	// SetAfter are properties to set after the last stream, because zfs receive cannot set them.
+	SetAfter map[string]string `json:"set_after,omitempty"`
 	// Final is the version that the target must have at the end.
 	Final zfs.Version `json:"arrive"`
 	// Encrypted reports whether the streams are raw streams of encrypted data.

@@ -13,6 +13,7 @@ import (
 // properties determines the properties that a receive sets.
 type properties struct {
 	*findings
+	access  *zfs.AccessGaps
 	skipped map[error][]skippedProperty // source properties that are not set, by reason
 }
 
@@ -87,7 +88,7 @@ func (v *view) encryptedAsAsked(t *zfs.Dataset) bool {
 
 // setNew sets the properties of the first receive of a dataset. Streams of zxfer contain no
 // properties, so excluded ones need no action.
-func (s *properties) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.StreamFlags, at parentEncryption) {
+func (s *properties) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.StreamFlags, at parentEncryption, out *Dataset) {
 	// A copy must not be mounted over anything. A changed copy could not take the next
 	// increment.
 	set := map[string]string{"readonly": "on", zfs.FlagsProperty: flagString(flags)}
@@ -100,6 +101,7 @@ func (s *properties) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.Stream
 		set["encryption"] = "off"
 	}
 	carried := s.carry(d)
+	maps.Copy(carried, s.lacking(d, out.Target))
 	maps.Copy(set, carried)
 	s.override(d, set)
 	if s.req.Restore {
@@ -108,7 +110,7 @@ func (s *properties) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.Stream
 	if d.GUID != 0 {
 		set[zfs.DirectionProperty] = zfs.Direction{From: d.GUID}.String()
 	}
-	s.apply(r, set, carried)
+	s.apply(r, set, carried, out)
 }
 
 // setChanged sets the requested properties on a receive into an existing dataset. A restore
@@ -117,16 +119,59 @@ func (s *properties) setChanged(r *zfs.ReceiveSpec, d *zfs.Dataset, out *Dataset
 	set, carried := map[string]string{}, map[string]string{}
 	if s.req.Carries().All && !s.req.Restore {
 		carried = s.carry(d)
-		maps.Copy(set, carried)
 	}
+	maps.Copy(set, carried)
 	s.override(d, set)
 	if out.Restore != nil && out.Restore.Due {
 		dropPrecautions(set)
 	}
 	dropEncryption(set)
 	if len(set) > 0 {
-		s.apply(r, set, carried)
+		s.apply(r, set, carried, out)
 	}
+}
+
+// lacking returns the values of zfs.Dataset.Access that the target lacks.
+func (s *properties) lacking(d *zfs.Dataset, target string) map[string]string {
+	set := s.access.Of(d, target, func(name string) bool {
+		_, asked := s.req.Set[name]
+		return asked || slices.Contains(s.req.Exclude, name)
+	})
+	t := s.target[target]
+	maps.DeleteFunc(set, func(name, value string) bool {
+		locked := name == zfs.LongnameProperty && s.raw(d) && (t == nil || !t.KeyLoaded())
+		if locked {
+			s.note("%s: %s=%s is not set while the key is not loaded", s.onTarget(target), name, value)
+		}
+		return locked || s.lacksFeature(d, name, value)
+	})
+	return set
+}
+
+// setLacking plans to set the values of zfs.Dataset.Access that an existing copy lacks.
+func (s *properties) setLacking(d *zfs.Dataset, out *Dataset) {
+	if s.req.Restore {
+		return
+	}
+	set := s.lacking(d, out.Target)
+	if len(set) == 0 {
+		return
+	}
+	if out.SetAfter == nil {
+		out.SetAfter = map[string]string{}
+	}
+	maps.Copy(out.SetAfter, set)
+	s.note("%s lacks %s of its source, which is set", s.onTarget(out.Target), zfs.JoinValues(set))
+}
+
+// lacksFeature reports whether the target's pool lacks the feature for a property, with a note.
+func (s *properties) lacksFeature(d *zfs.Dataset, name, value string) bool {
+	f := zfs.FeatureOf(name, value)
+	if f == "" || s.targetSupports(f) {
+		return false
+	}
+	s.note("%s: %s=%s is not transferred: pool %s lacks the feature %s", d.Name, name, value, s.onTarget(s.state.Target.Pool.Name), f)
+	return true
 }
 
 // carry returns the source properties to set on the target. It records the skipped ones for
@@ -135,18 +180,17 @@ func (s *properties) carry(d *zfs.Dataset) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
 		v := d.Properties[name]
-		if !v.Local() && v.Source != "received" || d.Get(name) == "" {
+		if !v.Local() && v.Source != "received" || d.Get(name) == "" && !zfs.UserProperty(name) {
 			continue
 		}
 		if err := s.req.Carries().Check(d.Type, name, v.Value); err != nil {
 			s.skipProperty(d, name, err)
 			continue
 		}
-		if f := zfs.FeatureOf(name, v.Value); f != "" && !s.targetSupports(f) {
-			s.note("%s: %s=%s is not transferred: pool %s lacks the feature %s", d.Name, name, v.Value, s.onTarget(s.state.Target.Pool.Name), f)
-			continue
+		byDefault := slices.Contains(zfs.AccessProperties(), name) // lacking returns it
+		if !byDefault && !s.lacksFeature(d, name, v.Value) || byDefault && s.req.Carries().All && name != zfs.LongnameProperty {
+			out[name] = v.Value
 		}
-		out[name] = v.Value
 	}
 	return out
 }
@@ -223,7 +267,11 @@ func (s *properties) override(d *zfs.Dataset, set map[string]string) {
 }
 
 // apply sets the properties of a receive, and records those whose value the source chose.
-func (s *properties) apply(r *zfs.ReceiveSpec, set, carried map[string]string) {
+func (s *properties) apply(r *zfs.ReceiveSpec, set, carried map[string]string, out *Dataset) {
+	if value, any := set[zfs.LongnameProperty]; any { // zfs receive cannot set it
+		delete(set, zfs.LongnameProperty)
+		out.SetAfter = map[string]string{zfs.LongnameProperty: value}
+	}
 	r.Set = set
 	for _, name := range slices.Sorted(maps.Keys(carried)) {
 		if _, asked := s.req.Set[name]; !asked && set[name] == carried[name] {

@@ -40,11 +40,12 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if t.Inconsistent() {
 		// A first receive sets its properties again, except encryption. The rest of a clone's
 		// stream needs its origin.
-		p.properties.setNew(&step.Receive, d, step.Send.Flags, p.keys.encryptionAbove(out.Target))
+		p.properties.setNew(&step.Receive, d, step.Send.Flags, p.keys.encryptionAbove(out.Target), out)
 		dropEncryption(step.Receive.Set)
 		step.Receive.Origin = t.Get("origin")
 	} else {
 		p.properties.setChanged(&step.Receive, d, out)
+		p.properties.setLacking(d, out)
 	}
 	step.Receive.Arrival = segment{to: at}.arrival(token.FromGUID, out)
 	step.Receive.Arrival.Resumed = true

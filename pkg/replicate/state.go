@@ -123,6 +123,10 @@ type CopyState struct {
 	Sending uint64  `json:"sending,omitempty"`
 	Bytes   uint64  `json:"bytes"` // of the last run, like Seconds
 	Seconds float64 `json:"seconds"`
+	// Lacks reports properties of zfs.Dataset.Access that the last run could not set on the copy, "" if
+	// there are none. LacksHint is what to do.
+	Lacks     string `json:"lacks,omitempty"`
+	LacksHint string `json:"lacks_hint,omitempty"`
 	Attempt
 }
 

@@ -64,7 +64,7 @@ func (s *UnchangedCache) CopyChanged(target string, dst *zfs.Dataset, a *CopySta
 
 // CopyProperties returns the properties that CopyChanged needs.
 func CopyProperties() []string {
-	return []string{"guid", zfs.ChangedProperty, "origin", "encryptionroot", "receive_resume_token"}
+	return append([]string{"guid", zfs.ChangedProperty, "origin", "encryptionroot", "receive_resume_token"}, zfs.ListedAccess()...)
 }
 
 // CacheUnchanged returns the new cache, by dataset, after all actions of the run. Skipped datasets keep
@@ -102,10 +102,10 @@ func CacheUnchanged(v *RunState, prunings []*Pruning, before map[string]*Unchang
 }
 
 // addCopies adds the fingerprints of the copies to s. It returns false if a copy is not up to
-// date, was sent in this run, or may have an invisible change.
+// date, was sent in this run, lacks properties, or may have an invisible change.
 func (s *UnchangedCache) addCopies(copies []*pair) bool {
 	for _, p := range copies {
-		if p.target.Failed || p.copied == nil || p.sent == nil || p.sent.Sent || p.known.Moving ||
+		if p.target.Failed || p.copied == nil || p.known.Lacks != "" || p.sent == nil || p.sent.Sent || p.known.Moving ||
 			p.known.BaseGUID != p.sent.Newest.GUID || p.copied.ResumeToken() != "" || !showsChanges(p.copied, p.target.Listing.Started) {
 			return false
 		}
@@ -122,7 +122,8 @@ func showsChanges(d *zfs.Dataset, began int64) bool {
 }
 
 // fingerprint returns everything that decides whether a dataset has changed. It includes the
-// origin, because a promotion moves snapshots without a change of the clone's zfs.ChangedProperty.
+// origin, because a promotion moves snapshots without a change of the clone's zfs.ChangedProperty, and the
+// access properties, which a run sets on copies.
 func fingerprint(d *zfs.Dataset, base uint64) string {
-	return fmt.Sprintf("%s %s %q %q %d", d.Get("guid"), d.Get(zfs.ChangedProperty), d.Get("origin"), d.Get("encryptionroot"), base)
+	return fmt.Sprintf("%s %s %q %q %d %s", d.Get("guid"), d.Get(zfs.ChangedProperty), d.Get("origin"), d.Get("encryptionroot"), base, d.AccessFingerprint())
 }

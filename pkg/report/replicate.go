@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
+	"zxfer/pkg/zfs"
 )
 
 // PreviewText writes a preview for people. verbose lists every stream, and every snapshot with the
@@ -174,10 +175,19 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 			fmt.Fprintf(b, "    RENAMES %s to %s, with its descendants: its source is now %s\n", oneLine(r.From), oneLine(r.To), oneLine(r.Source))
 		}
 	}
+	lacking := 0
 	for _, d := range t.Plan.Datasets {
 		if a := asideText(d); a != "" {
 			b.WriteString("  " + a)
 		}
+		if len(d.SetAfter) > 0 {
+			if lacking++; lacking <= maxLacking {
+				fmt.Fprintf(b, "    SETS %s on %s, as on its source\n", oneLine(zfs.JoinValues(d.SetAfter)), oneLine(d.Target))
+			}
+		}
+	}
+	if lacking > maxLacking {
+		fmt.Fprintf(b, "    SETS properties on %s more\n", english.Plural(lacking-maxLacking, "copy", "copies"))
 	}
 	if verbose {
 		for d, s := range t.Plan.Streams() {

@@ -43,6 +43,7 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 			fmt.Fprintf(&b, "  %s\n", fact)
 		}
 		leftCopiesText(&b, j)
+		lackingText(&b, j)
 		if j.Untrusted > 0 {
 			fmt.Fprintf(&b, "  retention ignores the dates of %s\n", english.Plural(j.Untrusted, "snapshot", ""))
 			writePrefixed(&b, "    hint: ", "to list them: zxfer replicate prune -n "+j.Job+flags)
@@ -125,6 +126,20 @@ func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
 			fate = "may be destroyed at " + stamp(g.Due)
 		}
 		fmt.Fprintf(b, "  deleted on the source since %s: %s; its copy on %s %s: %s\n", stamp(g.Since), oneLine(g.Source), oneLine(g.To), fate, oneLine(g.Target))
+	}
+}
+
+// maxLacking is the number of copies that lackingText lists.
+const maxLacking = 10
+
+// lackingText lists the copies that lack properties of their source.
+func lackingText(b *strings.Builder, j *runner.JobStatus) {
+	for _, l := range j.Lacking[:min(len(j.Lacking), maxLacking)] {
+		fmt.Fprintf(b, "  warning: %s: %s\n", oneLine(l.To), joinLines(l.Error))
+		writePrefixed(b, "    hint: ", l.Hint)
+	}
+	if more := len(j.Lacking) - maxLacking; more > 0 {
+		fmt.Fprintf(b, "  warning: %s more lack properties of their source\n", english.Plural(more, "copy", "copies"))
 	}
 }
 

@@ -267,6 +267,12 @@ func FeatureOf(property, value string) string {
 				return sum
 			}
 		}
+	case LongnameProperty:
+		if value == "on" {
+			return LongnameProperty
+		}
+	case "filesystem_limit", "snapshot_limit":
+		return "filesystem_limits"
 	case "dnodesize":
 		if value != "" && value != "legacy" {
 			return "large_dnode"

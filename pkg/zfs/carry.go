@@ -8,8 +8,8 @@ import (
 )
 
 // Carry decides which property values another host may choose for a dataset that it sends. The
-// zero value permits properties that determine the form of the data. Plans, restricted keys
-// and ReceiveArgs use it.
+// zero value permits properties that determine the form of the data, and those of Access. Plans,
+// restricted keys and ReceiveArgs use it.
 type Carry struct {
 	// All also permits harmless properties (class behaviour) and values that remove rights. It
 	// is set for -p and restores.
@@ -39,7 +39,7 @@ func (c Carry) Check(t Type, name, value string) error {
 	}
 	n, named := nativeOf(name), slices.Contains(c.Named, name)
 	switch {
-	case slices.Contains([]string{FlagsProperty, RestoreProperty, RoleProperty, OriginProperty, DirectionProperty}, name):
+	case slices.Contains([]string{FlagsProperty, RestoreProperty, RoleProperty, OriginProperty, DirectionProperty, SettingsProperty}, name):
 		return ErrNotRequested // zxfer sets its own
 	case ownNamespace(name) && (c.All || named):
 		return ErrReserved
@@ -53,7 +53,7 @@ func (c Carry) Check(t Type, name, value string) error {
 		return CheckValue(name, value)
 	case n.of == fixed || n.of == report || n.of == encryption || !n.fits(t):
 		return ErrNotRequested
-	case n.of != shape && !c.All && !named:
+	case n.of != shape && !n.access && !c.All && !named, n.of == rights && !c.All && !named && !slices.Contains(n.foreign, value):
 		return ErrNotRequested
 	}
 	if err := CheckValue(name, value); err != nil {

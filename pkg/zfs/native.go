@@ -44,6 +44,9 @@ type nativeProperty struct {
 	// foreign lists the values that another host may choose, nil for all. Values of resources,
 	// rights and place are withheld unless listed here.
 	foreign []string
+	// access reports that files mean something else without the value: who may use them, and what can be
+	// done with them. Copies get it by default (see Access).
+	access bool
 	// text reports that a value may contain any text, including tabs and line breaks.
 	text bool
 }
@@ -62,9 +65,9 @@ var nativeProperties = []nativeProperty{
 	{name: "dnodesize", on: "f", of: shape, words: "legacy auto 1k 2k 4k 8k 16k"},
 	{name: "recordsize", on: "f", of: shape, want: wantRecordsize},
 
-	{name: "aclinherit", on: "f", of: behaviour, words: "discard noallow restricted passthrough secure passthrough-x"},
-	{name: "aclmode", on: "f", of: behaviour, words: "discard groupmask passthrough restricted"},
-	{name: "acltype", on: "f", of: behaviour, words: "off posix nfsv4 disabled noacl posixacl"},
+	{name: "aclinherit", on: "f", of: behaviour, access: true, words: "discard noallow restricted passthrough secure passthrough-x"},
+	{name: "aclmode", on: "f", of: behaviour, access: true, words: "discard groupmask passthrough restricted"},
+	{name: "acltype", on: "f", of: behaviour, access: true, words: "off posix nfsv4 disabled noacl posixacl"},
 	{name: "atime", on: "f", of: behaviour, words: onOff},
 	{name: "defaultgroupobjquota", on: "f", of: behaviour, want: wantLimit},
 	{name: "defaultgroupquota", on: "f", of: behaviour, want: wantLimit},
@@ -74,8 +77,8 @@ var nativeProperties = []nativeProperty{
 	{name: "defaultuserquota", on: "f", of: behaviour, want: wantLimit},
 	{name: "direct", on: "f", of: behaviour, words: "disabled standard always"},
 	{name: "logbias", on: "fv", of: behaviour, words: "latency throughput"},
-	{name: "longname", on: "f", of: behaviour, words: onOff},
-	{name: "nbmand", on: "f", of: behaviour, words: onOff},
+	{name: "longname", on: "f", of: behaviour, access: true, words: onOff},
+	{name: "nbmand", on: "f", of: behaviour, access: true, words: onOff},
 	{name: "prefetch", on: "fv", of: behaviour, words: "none metadata all"},
 	{name: "primarycache", on: "fv", of: behaviour, words: "none metadata all"},
 	{name: "redundant_metadata", on: "fv", of: behaviour, words: "all most some none"},
@@ -93,9 +96,9 @@ var nativeProperties = []nativeProperty{
 	{name: "special_small_blocks", on: "f", of: resources, want: wantSmallBlocks, foreign: []string{"0"}},
 	{name: "volmode", on: "fv", of: resources, words: "default full geom dev none", foreign: []string{"none"}},
 
-	{name: "devices", on: "f", of: rights, words: onOff, foreign: []string{"off"}},
-	{name: "exec", on: "f", of: rights, words: onOff, foreign: []string{"off"}},
-	{name: "setuid", on: "f", of: rights, words: onOff, foreign: []string{"off"}},
+	{name: "devices", on: "f", of: rights, access: true, words: onOff, foreign: []string{"off"}},
+	{name: "exec", on: "f", of: rights, access: true, words: onOff, foreign: []string{"off"}},
+	{name: "setuid", on: "f", of: rights, access: true, words: onOff, foreign: []string{"off"}},
 	{name: "context", on: "fv", of: rights, text: true},
 	{name: "defcontext", on: "fv", of: rights, text: true},
 	{name: "fscontext", on: "fv", of: rights, text: true},

@@ -16,8 +16,15 @@ const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroo
 	"receive_resume_token,inconsistent,origin," +
 	"recordsize,volsize,volblocksize,compression,checksum,copies,dedup,dnodesize,special_small_blocks," +
 	"used,available,referenced,written,quota,refquota,reservation,refreservation," +
-	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty + "," + RestoreProperty + "," + RoleProperty + "," + OriginProperty + "," +
+	"mountpoint,mounted,canmount,readonly,redacted," +
+	"acltype,aclmode,aclinherit,nbmand,exec,setuid,devices,filesystem_limit,snapshot_limit,sharenfs,sharesmb," + FlagsProperty + "," + RestoreProperty + "," + RoleProperty + "," + OriginProperty + "," + SettingsProperty + "," +
 	DirectionProperty
+
+// LongnameProperty permits file names of more than 255 bytes. A listing has it from OpenZFS 2.3 on. ZFS
+// refuses to set it during a receive (EBUSY), because it activates a feature of the pool.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/zfs_ioctl.c (zfs_prop_set_special)
+const LongnameProperty = "longname"
 
 // FlagsProperty is a user property of received datasets that holds the stream flags of the
 // first receive ("w", "Lec"). Later streams must have the same flags: a change of -L loses
@@ -45,17 +52,17 @@ const NewestProperty = "prevsnap"
 
 // ChangeProperties returns the properties that show whether a dataset changed.
 func ChangeProperties() []string {
-	return []string{"type", "guid", "inconsistent", "origin", "encryptionroot", "receive_resume_token", "written", ChangedProperty}
+	return append([]string{"type", "guid", "inconsistent", "origin", "encryptionroot", "receive_resume_token", "written", ChangedProperty}, ListedAccess()...)
 }
 
-// SurveyProperties returns the properties that a listing has for each dataset.
+// SurveyProperties returns the properties that a listing has for each dataset, without LongnameProperty.
 func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
 
 // AncestorProperties returns the part of SurveyProperties that a restricted key may read of
-// ancestors of its grant. It excludes mountpoints, key locations, snapshot names and records of a source.
+// ancestors of its grant. It excludes mountpoints, shares, key locations, snapshot names and records of a source.
 func AncestorProperties() []string {
 	return slices.DeleteFunc(SurveyProperties(), func(p string) bool {
-		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token", OriginProperty, DirectionProperty}, p)
+		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token", "sharenfs", "sharesmb", OriginProperty, SettingsProperty, DirectionProperty}, p)
 	})
 }
 

@@ -147,6 +147,8 @@ type Origin struct {
 	Target string `json:"target,omitempty"`
 	Source string `json:"source,omitempty"`
 	Host   string `json:"host,omitempty"`
+	// Settings are recorded in SettingsProperty.
+	Settings Settings `json:"-"`
 	// Set holds mountpoint, canmount and readonly of the source. Properties that a descendant
 	// inherits or that have their default are missing.
 	Set map[string]string `json:"set,omitempty"`
@@ -157,7 +159,7 @@ const maxOrigin = 6 << 10
 
 // OriginOf returns the record for a source dataset. The root's values do not depend on ancestors.
 func OriginOf(d *Dataset, root bool) Origin {
-	o := Origin{Set: map[string]string{}}
+	o := Origin{Set: map[string]string{}, Settings: SettingsOf(d, root)}
 	for _, name := range OriginProperties() {
 		p := d.Properties[name]
 		set := root && name != "canmount" || p.Source == "local" || p.Source == "received"

@@ -59,7 +59,7 @@ func TestOriginOf(t *testing.T) {
 	t.Parallel()
 	d := &Dataset{Type: Filesystem, Properties: map[string]Property{
 		"mountpoint": {"/data", "inherited from tank"}, "canmount": {"on", "local"}, "readonly": {"off", "default"}, "quota": {"5", "local"}}}
-	require.Equal(t, Origin{Set: map[string]string{"mountpoint": "/data", "readonly": "off"}}, OriginOf(d, true))
+	require.Equal(t, Origin{Set: map[string]string{"mountpoint": "/data", "readonly": "off"}, Settings: Settings{"quota": "5"}}, OriginOf(d, true))
 	require.Empty(t, OriginOf(d, false).Set)
 	d.Properties["canmount"] = Property{"noauto", "local"}
 	d.Properties["mountpoint"] = Property{"/x\ny", "local"} // such a path cannot be recorded
@@ -68,6 +68,7 @@ func TestOriginOf(t *testing.T) {
 	o.Job, o.Source, o.Host = "home", "root@a:tank/<x>", "a"
 	back, err := ParseOrigin(o.Encode())
 	require.NoError(t, err)
+	o.Settings = nil // recorded in another property
 	require.Equal(t, o, back)
 	o.Source = strings.Repeat("x", maxOrigin)
 	require.Empty(t, o.Encode())

@@ -104,7 +104,7 @@ func TestReceivePropertiesAreLimited(t *testing.T) {
 		"org.example:note=x": {false, false}, "org.example:note=" + strings.Repeat("x", 9000): {false, false}, "nonsense=x": {false, false}, "a b=x": {false, false},
 		"zxfer:restore=on": {false, true}, "zxfer:restore=off": {false, false}, "zxfer:job=x": {false, false}, "volmode=dev": {false, false}, "atime=off": {false, true},
 		"org.example:note=a\nvault/x\t/root/.ssh\ton": {false, false}, "com.sun:auto-snapshot=true": {false, false}, "org.openzfs.systemd:required-by=x": {false, false},
-		"org.zfsbootmenu:commandline=x": {false, false}, "setuid=on": {false, false}, "setuid=off": {false, true}, "devices=on": {false, false}, "exec=on": {false, false},
+		"org.zfsbootmenu:commandline=x": {false, false}, "setuid=on": {false, false}, "setuid=off": {true, true}, "acltype=posix": {true, true}, "acltype=off": {true, true}, "acltype=x": {false, false}, "quota=1": {false, false}, "devices=on": {false, false}, "exec=on": {false, false},
 		"context=x": {false, false}, "dedup=on": {false, false}, "atime=off\n": {false, false},
 	} {
 		name, value, _ := strings.Cut(set, "=")

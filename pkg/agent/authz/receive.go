@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,11 @@ func (g *Guard) checkReceive(ctx context.Context, r *zfs.ReceiveSpec) error {
 	}
 	if err := g.checkProperties(r, first && restored); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(r.Carried, func(name string) bool { return slices.Contains(zfs.AccessProperties(), name) }) {
+		if whole, err := g.isComplete(ctx, r.Target); err != nil || whole {
+			return cmp.Or(err, fmt.Errorf("%s exists: its access properties must not be changed by a stream", clipName(r.Target)))
+		}
 	}
 	if g.keepsVersions(r.Target) && !within(r.Target, g.policy.Rekeyed) {
 		r.KeepKey = true

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -76,13 +77,14 @@ func mayMount(ctx context.Context, g *Guard, dataset *string) error {
 }
 
 // maySetProperties permits undoing the precautions on a restored dataset, recording the properties of
-// the source on a copy, and removing the record of the direction from a source. No grant permits a change of roles (zfs.RoleProperty).
+// the source on a copy, setting the access properties that a copy lacks, and removing the record of the direction from a
+// source. No grant permits a change of roles (zfs.RoleProperty).
 func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
-	if origin, set := a.Set[zfs.OriginProperty]; set && len(a.Set) == 1 && len(a.Revert) == 0 && within(a.Dataset, g.policy.Receive) {
-		if _, err := zfs.ParseOrigin(origin); err != nil {
-			return err
-		}
-		return g.checkRole(ctx, a.Dataset)
+	if isRecord, err := setsRecord(a); isRecord && within(a.Dataset, g.policy.Receive) {
+		return cmp.Or(err, g.checkRole(ctx, a.Dataset))
+	}
+	if len(a.Set) > 0 && len(a.Revert) == 0 && setsAccess(a) {
+		return g.checkAccess(ctx, a.Dataset)
 	}
 	if len(a.Set) == 0 && len(a.Revert) == 1 && a.Revert[0] == zfs.DirectionProperty && within(a.Dataset, g.policy.Send) {
 		return nil // the next stream in the other direction compares block sizes again
@@ -98,6 +100,55 @@ func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) erro
 		}
 	}
 	return beingRestored(ctx, g, &a.Dataset)
+}
+
+// setsRecord reports whether a change only sets or removes the records of a source on its copy. It returns an error
+// if a record is invalid.
+func setsRecord(a *zfs.PropertyChange) (is bool, err error) {
+	for name, value := range a.Set {
+		var invalid error
+		switch name {
+		case zfs.OriginProperty:
+			_, invalid = zfs.ParseOrigin(value)
+		case zfs.SettingsProperty:
+			_, invalid = zfs.ParseSettings(value)
+		default:
+			return false, nil
+		}
+		err = cmp.Or(err, invalid)
+	}
+	for _, name := range a.Revert {
+		if name != zfs.OriginProperty && name != zfs.SettingsProperty {
+			return false, nil
+		}
+	}
+	return len(a.Set)+len(a.Revert) > 0, err
+}
+
+// checkAccess permits setting access properties on read-only copies, and on datasets being restored. On others,
+// acltype=off would let users read files that an ACL denies them.
+func (g *Guard) checkAccess(ctx context.Context, dataset string) error {
+	if !within(dataset, g.policy.Receive) {
+		return beingRestored(ctx, g, &dataset)
+	}
+	have, err := g.host.Properties(ctx, []string{dataset}, []string{"readonly"})
+	if err != nil {
+		return err
+	}
+	if have[dataset]["readonly"].Value != "on" {
+		return fmt.Errorf("%s is not read-only: its properties must not be changed", clipName(dataset))
+	}
+	return g.checkRole(ctx, dataset)
+}
+
+// setsAccess reports whether a change only sets values that zfs.Dataset.Access may have.
+func setsAccess(a *zfs.PropertyChange) bool {
+	for name, value := range a.Set {
+		if !slices.Contains(zfs.AccessProperties(), name) || (zfs.Carry{}).Check(zfs.Filesystem, name, value) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // propertyNames returns the account of a change of properties.

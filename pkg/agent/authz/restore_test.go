@@ -24,6 +24,7 @@ func TestRestoreGrant(t *testing.T) {
 		h.Create(name, map[string]string{"keystatus": status, "keylocation": "prompt"})
 	}
 	h.Set("vault/known", "keylocation", "file:///k")
+	h.Set("vault/copy", "readonly", "on")
 	h.Edit(func(all map[string]*zfs.Dataset) {
 		all["tank/back/below"].Properties[zfs.RestoreProperty] = zfs.Property{Value: "on", Source: "inherited from tank/back"}
 	})
@@ -58,6 +59,21 @@ func TestRestoreGrant(t *testing.T) {
 		{"adjust", adjust("tank/back/below", "readonly", "off"), false},
 		{"adjust", adjust("tank/gone", "readonly", "off"), false},
 		{"adjust", adjust("vault/web", "readonly", "off"), false},
+		{"adjust", adjust("tank/back", "acltype", "posix"), true},
+		{"adjust", adjust("tank/a", "acltype", "off"), false}, // a live dataset
+		{"adjust", adjust("vault/copy", "acltype", "posix"), true},
+		{"adjust", adjust("vault/copy", "setuid", "off"), true},
+		{"adjust", adjust("vault/copy", "setuid", "on"), false},
+		{"adjust", adjust("vault/copy", "quota", "1"), false},
+		{"adjust", adjust("vault/copy", "zxfer:settings", `{"quota":"5"}`), true},
+		{"adjust", adjust("vault/copy", "zxfer:settings", `{"quota":"x"}`), false},
+		{"adjust", adjust("vault/copy", "zxfer:role", "x"), false},
+		{"adjust", adjust("vault/web", "acltype", "off"), false}, // not read-only
+		{"adjust", adjust("other/copy", "acltype", "off"), false},
+		{"transfer", stream("tank/a", 0, "acltype", "off"), false},
+		{"transfer", stream("tank/a", 7, "acltype", "off"), false},
+		{"transfer", stream("vault/web", 7, "acltype", "off"), false},
+		{"transfer", stream("vault/new", 0, "acltype", "posix"), true},
 		{"mount", `"tank/back"`, true},
 		{"mount", `"tank/a"`, false},
 		{"mount", `"vault/web"`, false},

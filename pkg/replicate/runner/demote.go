@@ -222,9 +222,11 @@ func (s *roleSwitch) planRestore(readonly func(*zfs.Dataset) (value string, chan
 		s.set(src, s.root, nil, zfs.RoleProperty)
 	}
 	for _, d := range s.reads.Datasets {
-		if d.Properties[zfs.OriginProperty].Local() || d.Name == s.root {
-			s.forget(src, d.Name)
+		var will []string
+		if d.Name == s.root {
+			will = append(will, zfs.OriginProperty)
 		}
+		s.forget(src, d, will...)
 	}
 }
 

@@ -26,8 +26,8 @@ func (s *roleSwitch) planHandover() {
 		for _, d := range s.reads.Datasets {
 			if o := zfs.OriginOf(d, d.Name == s.root); d.Name == s.root || len(o.Set) > 0 {
 				s.set(src, d.Name, map[string]string{zfs.OriginProperty: o.Encode()})
-			} else if d.Properties[zfs.OriginProperty].Local() {
-				s.forget(src, d.Name)
+			} else {
+				s.forget(src, d)
 			}
 		}
 		s.set(src, s.root, map[string]string{zfs.RoleProperty: s.role(zfs.RoleHandover).String()})
@@ -176,19 +176,18 @@ func (s *roleSwitch) copyRecord(ctx context.Context, d, copied *zfs.Dataset) err
 	if err != nil {
 		return err
 	}
-	was := copied.Properties[zfs.OriginProperty]
-	switch {
-	case known && d.Name == s.root:
-		o.Job, o.Target, o.Source = s.job.Name, s.t.name, s.jobRun.source.at.String()
-	case !known && was.Local():
-		return hosts.Run(ctx, s.t, hosts.OpSetProperties, zfs.PropertyChange{Dataset: copied.Name, Revert: []string{zfs.OriginProperty}})
-	case !known:
+	origin := ""
+	if known {
+		if d.Name == s.root {
+			o.Job, o.Target, o.Source = s.job.Name, s.t.name, s.jobRun.source.at.String()
+		}
+		origin = o.Encode()
+	}
+	change := recordChange(copied, origin, settingsOf(s.t.target, d, d.Name == s.root).Encode())
+	if change == nil {
 		return nil
 	}
-	if was.Local() && was.Value == o.Encode() {
-		return nil
-	}
-	return hosts.Run(ctx, s.t, hosts.OpSetProperties, zfs.PropertyChange{Dataset: copied.Name, Set: map[string]string{zfs.OriginProperty: o.Encode()}})
+	return hosts.Run(ctx, s.t, hosts.OpSetProperties, *change)
 }
 
 // verify requires that the copy has the source's data.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,8 +21,9 @@ type Delegation struct {
 }
 
 // delegations returns the zfs allow commands for the hosts where a job does not run as root. It
-// includes permissions in force, because not every release lets the user read them.
-func delegations(ctx context.Context, j *replicate.Job, source *side, targets []*side) []*Delegation {
+// includes permissions in force, because not every release lets the user read them. access lists the
+// properties that copies get from the source (see zfs.Dataset.Access).
+func delegations(ctx context.Context, j *replicate.Job, source *side, targets []*side, access []string) []*Delegation {
 	var out []*Delegation
 	for _, s := range append([]*side{source}, targets...) {
 		dataset := source.at.Name
@@ -36,17 +38,22 @@ func delegations(ctx context.Context, j *replicate.Job, source *side, targets []
 			continue // the preview reports the error
 		}
 		out = append(out, &Delegation{Host: s.at.Host, User: f.User,
-			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(j, s.target, f.ZFS), ","), dataset})})
+			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(j, s.target, f.ZFS, access), ","), dataset})})
 	}
 	return out
 }
 
 // permissions returns the permissions that a job needs at target t or, if t is nil, at its source.
-func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []string {
+func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string, access []string) []string {
 	var p []string
 	others, retention := "source", j.Retention
 	if t != nil {
 		p = []string{preflight.ReceivePermission(zfsVersion, false), "create", "mount", "canmount", "readonly", "userprop", "compression", "recordsize", "checksum", "copies", "dnodesize", "volblocksize"}
+		for _, name := range access {
+			if !slices.Contains(t.Properties.Exclude, name) {
+				p = append(p, name)
+			}
+		}
 		for name := range t.Properties.Set {
 			if !zfs.UserProperty(name) {
 				p = append(p, name)
@@ -81,6 +88,17 @@ func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []str
 	}
 	slices.Sort(p)
 	return slices.Compact(p)
+}
+
+// accessOf returns the names of the properties in zfs.Dataset.Access of any dataset, sorted.
+func accessOf(datasets []*zfs.Dataset) []string {
+	names := map[string]bool{}
+	for _, d := range datasets {
+		for name := range d.Access() {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Denied is a job-file key that a side does not permit, because of its restricted key, its host or

@@ -157,7 +157,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	}
 	sides.Wait()
 	p.Drill = w.drillPreview(after.Targets)
-	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
+	p.Delegations = delegations(ctx, w.job, w.source, w.targets, accessOf(v.Source.Datasets))
 	return p, ctx.Err()
 }
 

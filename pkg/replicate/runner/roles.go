@@ -161,6 +161,15 @@ func (w *jobRun) refuseRole(err error, name, copied, source string, target, from
 	return fault.Refusef(strings.Join(lines, "\n"), "job %q: %w", w.job.Name, why)
 }
 
+// noteLacking notes the copies of a batch that lack properties of their source.
+func (w *jobRun) noteLacking(b *batch) {
+	for _, d := range b.result.Datasets {
+		if d.Unset != nil {
+			w.note("%s: %v: %s", b.name, d.Unset, fault.HintOf(d.Unset))
+		}
+	}
+}
+
 // recordOrigins records on the copies of a batch the properties that they need to replace their
 // source. It writes only changed records. A missing permission, or a command that a host without
 // zxfer does not permit, is not an error: promote then asks for the mountpoint.
@@ -175,7 +184,7 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 		if copied == nil || copied.Inconsistent() {
 			continue
 		}
-		if change := w.originChange(ctx, d, copied, b.name, d.Name == v.Root); change != nil {
+		if change := w.originChange(ctx, d, copied, b.side, d.Name == v.Root); change != nil {
 			changes = append(changes, hosts.OpSetProperties.Request(*change, nil))
 		}
 	}
@@ -193,11 +202,11 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 	}
 }
 
-// originChange returns the change of the record on a copy, or nil if it is up to date.
-func (w *jobRun) originChange(ctx context.Context, d, copied *zfs.Dataset, target string, root bool) *zfs.PropertyChange {
-	o, was, want := zfs.OriginOf(d, root), "", ""
+// originChange returns the change of the records on a copy, or nil if they are up to date.
+func (w *jobRun) originChange(ctx context.Context, d, copied *zfs.Dataset, t *side, root bool) *zfs.PropertyChange {
+	o, want := zfs.OriginOf(d, root), ""
 	if root {
-		o.Job, o.Target, o.Source = w.job.Name, target, w.source.at.String()
+		o.Job, o.Target, o.Source = w.job.Name, t.name, w.source.at.String()
 		if f, err := w.source.host.Facts(ctx); err == nil {
 			o.Host = f.Hostname
 		}
@@ -205,17 +214,34 @@ func (w *jobRun) originChange(ctx context.Context, d, copied *zfs.Dataset, targe
 	if root || len(o.Set) > 0 {
 		want = o.Encode()
 	}
-	if p := copied.Properties[zfs.OriginProperty]; p.Local() {
-		was = p.Value
+	return recordChange(copied, want, settingsOf(t.target, d, root).Encode())
+}
+
+// recordChange returns the change of the records on a copy, or nil if they are up to date. origin and settings are
+// the values to record, "" = none. A value that cannot be recorded is not changed.
+func recordChange(copied *zfs.Dataset, origin, settings string) *zfs.PropertyChange {
+	c := zfs.PropertyChange{Dataset: copied.Name, Set: map[string]string{}}
+	for _, r := range []struct {
+		name, want string
+		check      func(string) error
+	}{
+		{zfs.OriginProperty, origin, func(s string) error { _, err := zfs.ParseOrigin(s); return err }},
+		{zfs.SettingsProperty, settings, func(s string) error { _, err := zfs.ParseSettings(s); return err }},
+	} {
+		was := ""
+		if p := copied.Properties[r.name]; p.Local() {
+			was = p.Value
+		}
+		switch {
+		case was == r.want:
+		case r.want == "":
+			c.Revert = append(c.Revert, r.name)
+		case r.check(r.want) == nil:
+			c.Set[r.name] = r.want
+		}
 	}
-	switch {
-	case was == want:
+	if len(c.Set)+len(c.Revert) == 0 {
 		return nil
-	case want == "":
-		return &zfs.PropertyChange{Dataset: copied.Name, Revert: []string{zfs.OriginProperty}}
 	}
-	if _, err := zfs.ParseOrigin(want); err != nil { // a value that cannot be recorded
-		return nil
-	}
-	return &zfs.PropertyChange{Dataset: copied.Name, Set: map[string]string{zfs.OriginProperty: want}}
+	return &c
 }

@@ -148,6 +148,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 			b.updateState(v, missed)
 		}
 		after.Targets = append(after.Targets, b.targetState())
+		w.noteLacking(b)
 		w.recordOrigins(ctx, v, b)
 	}
 	stopListing()

@@ -265,6 +265,10 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 			continue
 		}
 		a.Sending = 0
+		a.Lacks, a.LacksHint = "", ""
+		if d.Unset != nil {
+			a.Lacks, a.LacksHint = d.Unset.Error(), fault.HintOf(d.Unset)
+		}
 		if copied := copies[d.Target]; copied != nil {
 			a.EncryptionRoot = copied.Get("encryptionroot")
 		}

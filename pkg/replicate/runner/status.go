@@ -102,6 +102,8 @@ type JobStatus struct {
 	Diverged []replicate.DivergedCopy `json:"set_aside,omitempty"`
 	// Orphans lists the copies of datasets that were deleted on the source.
 	Orphans []OrphanStatus `json:"gone,omitempty"`
+	// Lacking lists the copies that lack properties of their source, such as acltype.
+	Lacking []LackingCopy `json:"lacking,omitempty"`
 	// Pools are the pools of the source and the targets.
 	Pools []*PoolStatus `json:"pools,omitempty"`
 	// Pause is the pause in effect, or nil.
@@ -144,6 +146,14 @@ type DatasetStatus struct {
 	Seconds   float64   `json:"seconds"`
 	Error     string    `json:"error,omitempty"`
 	Hint      string    `json:"hint,omitempty"`
+}
+
+// LackingCopy is a copy that lacks properties of its source, because the last run could not set them.
+type LackingCopy struct {
+	To     string `json:"to"`     // the target's name in the job file
+	Target string `json:"target"` // dataset on the target
+	Error  string `json:"error"`
+	Hint   string `json:"hint,omitempty"`
 }
 
 // OrphanStatus is a copy of a dataset that was deleted on the source.
@@ -303,6 +313,9 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 		}
 		for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
 			a := known.Targets[target]
+			if a.Lacks != "" {
+				js.Lacking = append(js.Lacking, LackingCopy{To: target, Target: a.Target, Error: a.Lacks, Hint: a.LacksHint})
+			}
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}

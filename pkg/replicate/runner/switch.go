@@ -218,11 +218,13 @@ func (s *roleSwitch) sourceRecord(copied *zfs.Dataset) (o zfs.Origin, known bool
 		return o, false, nil
 	}
 	if s.state != decide.Normal {
-		if o, known, err = recorded(d); known || err != nil || d.Name == s.root {
-			return o, known, err
-		}
+		o, known, err = recorded(d)
 	}
-	return zfs.OriginOf(d, d.Name == s.root), true, nil
+	if err == nil && !known && (s.state == decide.Normal || d.Name != s.root) {
+		o, known = zfs.OriginOf(d, d.Name == s.root), true
+	}
+	o.Settings = settingsOf(s.t.target, d, d.Name == s.root)
+	return o, known, err
 }
 
 // checkVolumes refuses volumes that are in use, because their users would get errors.

@@ -21,6 +21,7 @@ type takenOver struct {
 	revert        []string
 	at            string // directory to mount it on, "" = none
 	recorded      bool   // another host chose a part of at
+	settings      zfs.Settings
 }
 
 // planTakeover appends the steps that make the copy writable and mount it as its source. origin
@@ -29,9 +30,7 @@ type takenOver struct {
 func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (o zfs.Origin, ok bool, err error)) error {
 	if !f.willRecord && f.target.Role.Kind == zfs.RoleSource && !f.listed.Datasets[0].Properties[zfs.OriginProperty].Local() && f.Mountpoint == "" {
 		for _, d := range f.copies() {
-			if d.Properties[zfs.OriginProperty].Local() {
-				f.forget(f.t, d.Name)
-			}
+			f.forget(f.t, d)
 		}
 		return nil
 	}
@@ -40,10 +39,11 @@ func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (
 	for _, d := range f.copies() {
 		o, known, err := origin(d)
 		if err != nil {
-			return fault.Refusef("clear the record: "+zfs.CommandLine([]string{"zfs", "inherit", zfs.OriginProperty, d.Name})+"\nand name the mountpoint: "+f.again("--mountpoint PATH"),
+			return fault.Refusef("clear the records: "+zfs.CommandLine([]string{"zfs", "inherit", zfs.OriginProperty, d.Name})+
+				" && "+zfs.CommandLine([]string{"zfs", "inherit", zfs.SettingsProperty, d.Name})+"\nand name the mountpoint: "+f.again("--mountpoint PATH"),
 				"%s: %s: %w", f.t.host.Label(), d.Name, err)
 		}
-		c := &takenOver{Dataset: d}
+		c := &takenOver{Dataset: d, settings: o.Settings}
 		if d.Name == f.copyRoot {
 			err = f.rootProperties(c, o, known)
 		} else {
@@ -58,6 +58,7 @@ func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (
 	if err := f.checkMountpoints(ctx, all); err != nil {
 		return err
 	}
+	f.planSettings(all)
 	f.takeoverSteps(all)
 	return nil
 }
@@ -233,9 +234,11 @@ func (f *failover) takeoverSteps(all []*takenOver) {
 	}
 	f.noteUnmounted(all)
 	for _, c := range all {
-		if c.Properties[zfs.OriginProperty].Local() || f.willRecord && c.Name == f.copyRoot {
-			f.forget(f.t, c.Name)
+		var will []string
+		if f.willRecord && c.Name == f.copyRoot {
+			will = append(will, zfs.OriginProperty)
 		}
+		f.forget(f.t, c.Dataset, will...)
 	}
 }
 
@@ -298,9 +301,18 @@ func (f *failover) mountCopy(ctx context.Context, c *takenOver) error {
 	return hosts.Run(ctx, f.t, hosts.OpMount, c.Name)
 }
 
-// forget appends a step that removes the record of the source from a dataset.
-func (f *failover) forget(s *side, dataset string) {
-	f.set(s, dataset, nil, zfs.OriginProperty)
+// forget appends a step that removes the records of the source from a dataset, if it has any. will names records
+// that it will have by then.
+func (f *failover) forget(s *side, d *zfs.Dataset, will ...string) {
+	var names []string
+	for _, name := range []string{zfs.OriginProperty, zfs.SettingsProperty} {
+		if d.Properties[name].Local() || slices.Contains(will, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		f.set(s, d.Name, nil, names...)
+	}
 }
 
 // changed returns the values that the dataset does not have as local ones.
@@ -314,12 +326,14 @@ func changed(d *zfs.Dataset, want map[string]string) map[string]string {
 	return set
 }
 
-// recorded returns the record of the source on a copy.
+// recorded returns the records of the source on a copy. ok is false without a record of OriginProperty.
 func recorded(d *zfs.Dataset) (o zfs.Origin, ok bool, err error) {
-	p := d.Properties[zfs.OriginProperty]
-	if !p.Local() {
-		return o, false, nil
+	if p := d.Properties[zfs.OriginProperty]; p.Local() {
+		o, err = zfs.ParseOrigin(p.Value)
+		ok = err == nil
 	}
-	o, err = zfs.ParseOrigin(p.Value)
-	return o, err == nil, err
+	if p := d.Properties[zfs.SettingsProperty]; p.Local() && err == nil {
+		o.Settings, err = zfs.ParseSettings(p.Value)
+	}
+	return o, ok && err == nil, err
 }

@@ -60,6 +60,7 @@ type CLI struct {
 	remote     RemoteRunner // nil for the local tools
 	life       context.Context
 	noClones   *atomic.Bool // zpool lacks the properties of block cloning
+	noLongname *atomic.Bool // zfs lacks zfs.LongnameProperty
 }
 
 var _ Backend = (*CLI)(nil)
@@ -72,7 +73,7 @@ func New(log func(string)) *CLI {
 		log = func(string) {}
 	}
 	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner(),
-		life: context.Background(), noClones: &atomic.Bool{}}
+		life: context.Background(), noClones: &atomic.Bool{}, noLongname: &atomic.Bool{}}
 }
 
 // WithContext returns the same CLI with commands that also end with life. Streams do not.

@@ -142,8 +142,13 @@ func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*z
 		properties = []string{"type", "guid"}
 	case o.Changed && !o.Versions:
 		properties = zfs.ChangeProperties()
-	case o.Changed:
-		properties = append(properties, zfs.ChangedProperty)
+	default:
+		if o.Changed {
+			properties = append(properties, zfs.ChangedProperty)
+		}
+		if !c.noLongname.Load() {
+			properties = append(properties, zfs.LongnameProperty)
+		}
 	}
 	if o.Newest {
 		properties = append(properties, zfs.NewestProperty)
@@ -154,10 +159,16 @@ func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*z
 		f := zfs.Failure{Op: zfs.OpGet, Subject: batch[len(batch)-1]}
 		q := query(properties)
 		out, err := c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, batch...))
-		if o.Changed && errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
-			properties = slices.DeleteFunc(properties, func(p string) bool { return p == zfs.ChangedProperty })
+		for _, recent := range []string{zfs.LongnameProperty, zfs.ChangedProperty} { // OpenZFS 2.2 lacks the first, 2.1 both
+			if !errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || !slices.Contains(properties, recent) {
+				continue
+			}
+			properties = slices.DeleteFunc(properties, func(p string) bool { return p == recent })
 			q = query(properties)
 			out, err = c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, batch...))
+			if recent == zfs.LongnameProperty {
+				c.noLongname.Store(true)
+			}
 		}
 		if err = ignoreMissing(err); err != nil {
 			return nil, err

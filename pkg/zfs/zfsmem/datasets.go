@@ -67,8 +67,11 @@ func (h *Host) listed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
 		asked = []string{"type", "guid"}
 	} else if q.Changed && !q.Versions {
 		asked = zfs.ChangeProperties()
-	} else if q.Changed {
-		asked = append(asked, zfs.ChangedProperty)
+	} else {
+		asked = append(asked, zfs.LongnameProperty)
+		if q.Changed {
+			asked = append(asked, zfs.ChangedProperty)
+		}
 	}
 	asked = append(asked, q.User...)
 	maps.DeleteFunc(c.Properties, func(p string, _ zfs.Property) bool {
