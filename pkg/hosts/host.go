@@ -106,19 +106,20 @@ type Digest = zfs.Contents
 
 // Facts describes a host. "" and 0 mean unknown.
 type Facts struct {
-	Hostname string `json:"hostname"`
-	Arch     string `json:"arch"`   // GOARCH
-	Kernel   string `json:"kernel"` // uname -r
-	CPUs     int    `json:"cpus"`
-	Boot     string `json:"boot"`      // boot id: hosts with the same one are the same computer
-	Version  string `json:"version"`   // of zxfer
-	User     string `json:"user"`      // effective user name
-	Root     bool   `json:"root"`      // effective uid 0
-	ZFS      string `json:"zfs"`       // version of the kernel module, "2.3.9-1"
-	Backend  string `json:"backend"`   // "libzfs_core (pyzfs)" or "zfs command line (why)", according to the installed packages
-	SSHLocal string `json:"ssh_local"` // address of this host in SSH_CONNECTION
-	SSHPeer  string `json:"ssh_peer"`  // address of the ssh client
-	NoAgent  string `json:"-"`         // why zxfer does not run there; "" = it runs
+	Hostname string   `json:"hostname"`
+	Arch     string   `json:"arch"`   // GOARCH
+	Kernel   string   `json:"kernel"` // uname -r
+	CPUs     int      `json:"cpus"`
+	Boot     string   `json:"boot"`             // boot id: hosts with the same one are the same computer
+	Version  string   `json:"version"`          // of zxfer
+	User     string   `json:"user"`             // effective user name
+	Root     bool     `json:"root"`             // effective uid 0
+	ZFS      string   `json:"zfs"`              // version of the kernel module, "2.3.9-1"
+	Backend  string   `json:"backend"`          // "libzfs_core (pyzfs)" or "zfs command line (why)", according to the installed packages
+	SSHLocal string   `json:"ssh_local"`        // address of this host in SSH_CONNECTION
+	SSHPeer  string   `json:"ssh_peer"`         // address of the ssh client
+	Grants   []string `json:"grants,omitempty"` // flags of a restricted agent; empty = not restricted
+	NoAgent  string   `json:"-"`                // why zxfer does not run there; "" = it runs
 	tcp.TCP
 }
 

@@ -42,6 +42,8 @@ type Local struct {
 	std   device.Streams // not set if the process speaks a protocol on them
 	stack tcp.Stack
 
+	grants []string // of a restricted agent
+
 	limits transfer.Limits // of the streams that this process sends
 
 	mu     sync.Mutex
@@ -51,6 +53,9 @@ type Local struct {
 
 // SetStandard sets the standard input and output of the process, which device copies may use.
 func (l *Local) SetStandard(std device.Streams) { l.std = std }
+
+// SetGrants sets the flags of the restricted agent that serves this host, for Facts.
+func (l *Local) SetGrants(flags []string) { l.grants = flags }
 
 // SetStack replaces the TCP stack of the kernel.
 func (l *Local) SetStack(s tcp.Stack) { l.stack = s }
@@ -110,7 +115,7 @@ func (l *Local) HostFacts(context.Context) (Facts, error) {
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, User: cli.UserName(), Root: os.Geteuid() == 0,
 		ZFS: l.module, Kernel: sysinfo.Kernel(root), Boot: sysinfo.BootID(root),
-		TCP: tcp.ReadTCP(root),
+		TCP: tcp.ReadTCP(root), Grants: l.grants,
 	}
 	f.Hostname, _ = os.Hostname() // unknown stays ""
 	if c := strings.Fields(os.Getenv("SSH_CONNECTION")); len(c) == 4 {

@@ -57,7 +57,11 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		errorText(&b, "    error: ", s.Error, s.Hint)
 	}
 	for _, d := range p.Denied {
-		errorText(&b, fmt.Sprintf("  %s: %s: a run would fail when %s: ", oneLine(d.Target), d.Key, d.When), d.Error, d.Hint)
+		effect := "a run would fail"
+		if d.Harmless {
+			effect = "a run would only note"
+		}
+		errorText(&b, fmt.Sprintf("  %s: %s: %s when %s: ", oneLine(d.Target), d.Key, effect, d.When), d.Error, d.Hint)
 	}
 	drillPreviewText(&b, p.Drill, verbose)
 	if n := p.Notify; n != nil && n.Ping != "" {

@@ -1,11 +1,13 @@
 package authz
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
@@ -159,6 +161,72 @@ func (p *Policy) Flags() []string {
 		flags = append(flags, "--peer", s)
 	}
 	return flags
+}
+
+// ParseFlags parses what Flags returned, for example from another host.
+func ParseFlags(flags []string) (*Policy, error) {
+	var allow, peers []string
+	appendOnly := false
+	for i := 0; i < len(flags); i++ {
+		value := ""
+		if i+1 < len(flags) {
+			value = flags[i+1]
+		}
+		switch flags[i] {
+		case "--append-only":
+			appendOnly = true
+			continue
+		case "--allow":
+			allow = append(allow, value)
+		case "--peer":
+			peers = append(peers, value)
+		default:
+			return nil, fmt.Errorf("unknown flag of a restricted agent: %q", clipName(flags[i]))
+		}
+		i++
+	}
+	return Parse(allow, peers, appendOnly)
+}
+
+// Lacks returns how the flags of a key must change so that it permits an operation on a dataset, or "" if
+// it permits it. copied is set on the host of a copy, not of a source.
+func (p *Policy) Lacks(op hosts.Operation, dataset string, copied bool) string {
+	rule := rules()[op.Name()]
+	if rule == nil {
+		return ""
+	}
+	verbs, destroys := rule.needed()
+	if len(verbs) == 0 {
+		return ""
+	}
+	verb := verbs[0]
+	if copied {
+		verb = verbs[len(verbs)-1]
+	}
+	change := ""
+	if !within(dataset, p.granted(verb)) {
+		change = "add " + allowWords(verb, dataset)
+	}
+	if destroys && p.AppendOnly {
+		if change != "" {
+			change += ", and "
+		}
+		change += "omit --append-only"
+	}
+	return change
+}
+
+// granted returns the datasets of a verb.
+func (p *Policy) granted(verb string) []string {
+	if verb == "receive" {
+		return p.receivable()
+	}
+	for _, of := range p.grants() {
+		if of.Verb == verb {
+			return *of.datasets
+		}
+	}
+	return nil
 }
 
 // String returns the flags, joined by spaces.

@@ -47,6 +47,10 @@ type rule[A any] struct {
 	judge func(ctx context.Context, g *Guard, args *A) error
 	// account returns the audit text of admitted arguments; nil if they change nothing.
 	account func(args *A) account
+	// verbs are the grants that the operation needs: the first on the host of a source, the last on that
+	// of a copy. destroys is set if --append-only forbids it.
+	verbs    []string
+	destroys bool
 	// refusal explains to the client why no policy permits the operation. "" and no judge means
 	// that the operation has no rule.
 	refusal string
@@ -62,6 +66,20 @@ func changes[A any](judge func(context.Context, *Guard, *A) error, account func(
 	return rule[A]{judge: judge, account: account}
 }
 
+// needs adds the grants that the operation needs.
+func (r rule[A]) needs(verbs ...string) rule[A] {
+	r.verbs = verbs
+	return r
+}
+
+// destroying marks an operation that --append-only forbids.
+func (r rule[A]) destroying() rule[A] {
+	r.destroys = true
+	return r
+}
+
+func (r rule[A]) needed() (verbs []string, destroys bool) { return r.verbs, r.destroys }
+
 // never returns a rule that always refuses, with the reason.
 func never[A any](why string) rule[A] { return rule[A]{refusal: why} }
 
@@ -76,6 +94,7 @@ type Request struct {
 type anyRule interface {
 	admit(ctx context.Context, g *Guard, q Request) (args any, err error)
 	logFailed(g *Guard, q Request, args any, err error)
+	needed() (verbs []string, destroys bool)
 }
 
 // Admit decodes and checks the arguments of a request. It returns the checked arguments, which
@@ -105,7 +124,7 @@ func (r rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
 	if field := uncheckedField(reflect.ValueOf(args)); field != "" {
 		err = fmt.Errorf("no rule covers the field %s", field)
 	} else {
-		err = r.judge(ctx, g, &args)
+		err = addGrants(r.judge(ctx, g, &args), r.verbs)
 	}
 	switch {
 	case errors.Is(err, errHostFacts):

@@ -42,7 +42,7 @@ func mayRevert(_ context.Context, g *Guard, snapshot *string) error {
 
 func (g *Guard) checkHealable(dataset string) error {
 	if !within(dataset, g.policy.Heal) {
-		return fmt.Errorf("healing %q is not permitted", clipName(dataset))
+		return &outsideError{"healing %q is not permitted", clipName(dataset), []string{"heal"}}
 	}
 	return nil
 }

@@ -23,41 +23,41 @@ func rules() map[string]anyRule {
 		of(hosts.OpCapture, reads(denyHostFacts[bool])),
 		of(hosts.OpInUse, reads(denyHostFacts[[]string])),
 
-		of(hosts.OpList, reads(mayList)),
-		of(hosts.OpDatasetOf, reads(mayDatasetOf)),
-		of(hosts.OpProperties, reads(mayProperties)),
-		of(hosts.OpEstimate, reads(mayEstimate)),
-		of(hosts.OpHolds, reads(mayHolds)),
-		of(hosts.OpSnapshot, changes(maySnapshot, nameList)),
-		of(hosts.OpHold, changes(mayHold, holdNames)),
-		of(hosts.OpRelease, changes(mayRelease, holdNames)),
-		of(hosts.OpBookmark, changes(mayBookmark, bookmarkNames)),
-		of(hosts.OpDestroy, changes(mayDestroy, nameList)),
-		of(hosts.OpCreateParents, changes(mayCreateParents, singleName)),
-		of(hosts.OpDiscardPartial, changes(mayDiscardPartial, singleName)),
+		of(hosts.OpList, reads(mayList).needs("send", "receive")),
+		of(hosts.OpDatasetOf, reads(mayDatasetOf).needs("send")),
+		of(hosts.OpProperties, reads(mayProperties).needs("send", "receive")),
+		of(hosts.OpEstimate, reads(mayEstimate).needs("send")),
+		of(hosts.OpHolds, reads(mayHolds).needs("send", "receive")),
+		of(hosts.OpSnapshot, changes(maySnapshot, nameList).needs("send")),
+		of(hosts.OpHold, changes(mayHold, holdNames).needs("send", "receive")),
+		of(hosts.OpRelease, changes(mayRelease, holdNames).needs("send", "receive")),
+		of(hosts.OpBookmark, changes(mayBookmark, bookmarkNames).needs("send", "receive")),
+		of(hosts.OpDestroy, changes(mayDestroy, nameList).needs("send", "receive").destroying()),
+		of(hosts.OpCreateParents, changes(mayCreateParents, singleName).needs("receive")),
+		of(hosts.OpDiscardPartial, changes(mayDiscardPartial, singleName).needs("receive")),
 
-		of(hosts.OpDigest, reads(mayDigest)),
-		of(hosts.OpReadFiles, reads(mayReadFiles)),
-		of(hosts.OpBlockSizes, reads(mayBlockSizes)),
+		of(hosts.OpDigest, reads(mayDigest).needs("send", "receive")),
+		of(hosts.OpReadFiles, reads(mayReadFiles).needs("send")),
+		of(hosts.OpBlockSizes, reads(mayBlockSizes).needs("send", "drill")),
 		of(hosts.OpOffer, reads(mayOffer)),
-		of(hosts.OpTransfer, changes(mayTransfer, transferNames)),
+		of(hosts.OpTransfer, changes(mayTransfer, transferNames).needs("send", "receive")),
 
-		of(hosts.OpSetProperties, changes(maySetProperties, propertyNames)),
-		of(hosts.OpMount, changes(mayMount, singleName)),
-		of(hosts.OpInheritKey, changes(mayInheritKey, singleName)),
-		of(hosts.OpMakeEncryptionRoot, changes(mayMakeEncryptionRoot, singleName)),
+		of(hosts.OpSetProperties, changes(maySetProperties, propertyNames).needs("restore")),
+		of(hosts.OpMount, changes(mayMount, singleName).needs("restore")),
+		of(hosts.OpInheritKey, changes(mayInheritKey, singleName).needs("receive")),
+		of(hosts.OpMakeEncryptionRoot, changes(mayMakeEncryptionRoot, singleName).needs("receive")),
 
-		of(hosts.OpDamage, reads(mayDamage)),
-		of(hosts.OpScrub, changes(mayScrub, singleName)),
-		of(hosts.OpSync, reads(maySync)),
-		of(hosts.OpRevert, changes(mayRevert, singleName)),
+		of(hosts.OpDamage, reads(mayDamage).needs("heal")),
+		of(hosts.OpScrub, changes(mayScrub, singleName).needs("heal")),
+		of(hosts.OpSync, reads(maySync).needs("send", "receive")),
+		of(hosts.OpRevert, changes(mayRevert, singleName).needs("heal")),
 
-		of(hosts.OpCreateDrillClone, changes(mayCreateDrillClone, drillSnapshotName)),
-		of(hosts.OpDestroyDrillClones, changes(mayDestroyDrillClones, drillDatasetNames)),
+		of(hosts.OpCreateDrillClone, changes(mayCreateDrillClone, drillSnapshotName).needs("drill")),
+		of(hosts.OpDestroyDrillClones, changes(mayDestroyDrillClones, drillDatasetNames).needs("drill")),
 
-		of(hosts.OpRenameDiverged, changes(mayRenameDiverged, divergedNames)),
-		of(hosts.OpRenameCopies, changes(mayRenameCopies, renamedNames)),
-		of(hosts.OpDestroyOrphans, changes(mayDestroyOrphans, orphanNames)),
+		of(hosts.OpRenameDiverged, changes(mayRenameDiverged, divergedNames).needs("rotate")),
+		of(hosts.OpRenameCopies, changes(mayRenameCopies, renamedNames).needs("follow")),
+		of(hosts.OpDestroyOrphans, changes(mayDestroyOrphans, orphanNames).needs("remove").destroying()),
 
 		of(hosts.OpSnapshotFrozen, never[freeze.Request]("a restricted key cannot freeze applications, because that runs programs")),
 		of(hosts.OpRunInDrillClone, never[zfs.DrillCommand]("a restricted key cannot run commands")),
@@ -270,13 +270,52 @@ func (g *Guard) sendOrReceive() []string {
 
 func (g *Guard) checkReceivable(dataset string) error {
 	if !within(dataset, g.policy.receivable()) {
-		return fmt.Errorf("receiving into %q is not permitted", clipName(dataset))
+		return &outsideError{"receiving into %q is not permitted", clipName(dataset), []string{"receive"}}
 	}
 	return nil
 }
 
-func errOutside(name string) error {
-	return fmt.Errorf("the key does not permit access to %q", clipName(name))
+// errOutside refuses a dataset or version outside of the grants. Without verbs, addGrants adds those of the
+// operation.
+func errOutside(name string, verbs ...string) error {
+	return &outsideError{"the key does not permit access to %q", clipName(name), verbs}
+}
+
+// outsideError is the refusal of a dataset or version that no grant covers.
+type outsideError struct {
+	format string
+	name   string
+	verbs  []string // of which one would permit it
+}
+
+func (e *outsideError) Error() string {
+	text := fmt.Sprintf(e.format, e.name)
+	dataset := e.name
+	if i := strings.IndexAny(dataset, "@#"); i >= 0 {
+		dataset = dataset[:i]
+	}
+	if _, err := zfs.ParseDataset(dataset); err != nil || len(e.verbs) == 0 {
+		return text
+	}
+	words := make([]string, len(e.verbs))
+	for i, verb := range e.verbs {
+		words[i] = allowWords(verb, dataset)
+	}
+	return text + "; to permit it, add " + strings.Join(words, " or ") + " in authorized_keys"
+}
+
+// allowWords returns a grant as it is written in authorized_keys.
+func allowWords(verb, dataset string) string {
+	return zfs.CommandLine([]string{"--allow", verb + "=" + dataset})
+}
+
+// addGrants adds the verbs of which one would permit an operation to its refusal.
+func addGrants(err error, verbs []string) error {
+	var outside *outsideError
+	if errors.As(err, &outside) && len(outside.verbs) == 0 {
+		outside.verbs = verbs
+	}
+	return err
 }
 
 // clipName limits the part of a name that an error repeats.

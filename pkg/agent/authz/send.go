@@ -36,7 +36,7 @@ func (g *Guard) checkSend(ctx context.Context, streams ...zfs.SendSpec) error {
 	for i := range streams {
 		name, err := g.checkStream(ctx, &streams[i], g.policy.Send)
 		if err != nil {
-			return err
+			return addGrants(err, []string{"send"})
 		}
 		plain = append(plain, name)
 	}
@@ -92,7 +92,7 @@ func (g *Guard) checkFiles(ctx context.Context, snapshot, keyFile string) error 
 	}
 	if dataset == "" {
 		if err := g.checkSnapshots([]string{snapshot}, g.policy.Send, "read"); err != nil {
-			return err
+			return addGrants(err, []string{"send"})
 		}
 		if dataset, _, err = zfs.ParseSnapshot(snapshot); err != nil {
 			return err

@@ -57,6 +57,9 @@ func (w *jobRun) startDamage(ctx context.Context) {
 		if i > 0 && (w.disk(s) != nil || w.run.Targets[i-1].Sent == 0 || w.run.Targets[i-1].Error != "") {
 			continue
 		}
+		if !w.mayAskDamage(ctx, s) {
+			continue
+		}
 		a := &damageAnswer{}
 		w.damage.answers[s] = a
 		w.damage.all.Go(func() { a.found, a.err = hosts.Call(ctx, s.host, hosts.OpDamage, c.root(s).Name) })
@@ -88,6 +91,9 @@ func (w *jobRun) checkDamage(ctx context.Context) {
 	c.copies, _ = CopiesOf(w.job) // newRun has parsed the names
 	pools := map[string]*statedir.Pool{}
 	for i, s := range append([]*side{w.source}, w.targets...) {
+		if !w.absent(s) && !w.mayAskDamage(ctx, s) {
+			continue
+		}
 		p := &statedir.Pool{Name: zfs.PoolOf(s.at.Name)}
 		if known := w.state.Pools[s.targetName()]; known != nil && known.Name == p.Name {
 			p = known
@@ -132,6 +138,13 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 	}
 }
 
+// mayAskDamage reports whether the key of a side permits the question. If it does not, the administrator of
+// that host watches the pool, and nothing is recorded.
+func (w *jobRun) mayAskDamage(ctx context.Context, s *side) bool {
+	key := w.grantsOf(ctx, s)
+	return key == nil || key.Lacks(hosts.OpDamage, w.root(s).Name, s.target != nil) == ""
+}
+
 // errNotAsked is the reason for unknown data errors after a run that failed for another reason, which
 // its record has.
 var errNotAsked = errors.New("the last run ended before it asked")
@@ -154,10 +167,10 @@ func (w *jobRun) previousDamage(such func(*statedir.Damage) bool) []*statedir.Da
 }
 
 // root returns the dataset of the job on a side.
-func (c *damageCheck) root(s *side) endpoint.Endpoint {
+func (w *jobRun) root(s *side) endpoint.Endpoint {
 	e := s.at
 	if s.target != nil {
-		e.Name = s.target.CopyOf(c.source.at.Name, c.source.at.Name)
+		e.Name = s.target.CopyOf(w.source.at.Name, w.source.at.Name)
 	}
 	return e
 }

@@ -2,10 +2,12 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/preflight"
@@ -109,36 +111,94 @@ type Denied struct {
 	When   string `json:"when"` // the condition under which a run fails
 	Error  string `json:"error"`
 	Hint   string `json:"hint,omitempty"`
+	// Harmless is set if runs do not fail, but only leave something undone.
+	Harmless bool `json:"harmless,omitempty"`
 }
 
-// asking returns a function that runs an operation without a name, which only asks for permission.
-func asking[A any](op hosts.Op[A, hosts.None]) func(context.Context, hosts.Runner) error {
-	return func(ctx context.Context, on hosts.Runner) error {
-		var nothing A
-		return hosts.Run(ctx, on, op, nothing)
-	}
+// need is an operation that a job will run on a side.
+type need struct {
+	key  string // in the job file
+	when string // the condition under which a run needs the operation
+	op   hosts.Operation
+	// harmless is set if a run without it only leaves something undone.
+	harmless bool
 }
 
-// denied queries whether the targets permit what the job requires.
-func (w *jobRun) denied(ctx context.Context) (all []Denied) {
-	for _, t := range w.targets {
-		for _, may := range []struct {
-			key, when string
-			set       bool
-			asks      func(context.Context, hosts.Runner) error
-		}{
-			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", asking(hosts.OpRenameDiverged)},
-			{`on_rename = "follow"`, "a source dataset is renamed", t.target.FollowsRenames(), asking(hosts.OpRenameCopies)},
-			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), asking(hosts.OpDestroy)},
-			{"mirror.gone", "a copy is due to be destroyed", t.target.MirrorsDatasets(), asking(hosts.OpDestroyOrphans)},
-		} {
-			if !may.set {
-				continue
-			}
-			if err := may.asks(ctx, t); fault.ClassOf(err) == fault.Refused { // the preview reports unreachable targets
-				all = append(all, Denied{Target: t.name, Key: may.key, When: may.when, Error: err.Error(), Hint: fault.HintOf(err)})
+// needs returns the operations that a job will run on its source or, if t is not nil, on a target. It
+// omits those that each run starts with, because the preview runs them too.
+func needs(j *replicate.Job, t *replicate.Target) (all []need) {
+	add := func(set bool, key, when string, ops ...hosts.Operation) {
+		for _, op := range ops {
+			if set {
+				all = append(all, need{key: key, when: when, op: op})
 			}
 		}
 	}
+	sends := len(j.Targets) > 0
+	if t == nil {
+		add(j.Snapshots.Take != "", "snapshots.take", "a snapshot is due", hosts.OpSnapshot)
+		add(sends, "source", "there is something to send", hosts.OpTransfer)
+		add(j.Retention != nil, "retention", "the retention policy destroys a snapshot", hosts.OpDestroy)
+		add(sends && j.Holds != "none" && j.Holds != "target", "holds", "there is something to send", hosts.OpHold, hosts.OpRelease)
+		marks := sends && j.Bookmarks != "none"
+		add(marks, "bookmarks", "there is something to send", hosts.OpBookmark)
+		if marks {
+			all = append(all, need{"bookmarks", "a bookmark is superseded", hosts.OpDestroy, true})
+		}
+		return all
+	}
+	add(true, "to", "there is something to send", hosts.OpTransfer)
+	add(t.Retention != nil, "retention", "the retention policy destroys a snapshot", hosts.OpDestroy)
+	add(j.Holds != "none" && j.Holds != "source", "holds", "there is something to send", hosts.OpHold, hosts.OpRelease)
+	add(t.OnDivergence == "rotate", `on_divergence = "rotate"`, "a copy has diverged", hosts.OpRenameDiverged)
+	add(t.FollowsRenames(), `on_rename = "follow"`, "a source dataset is renamed", hosts.OpRenameCopies)
+	add(t.MirrorsSnapshots(), "mirror", "the source no longer has a snapshot of a copy", hosts.OpDestroy)
+	add(t.MirrorsDatasets(), "mirror.gone", "a copy is due to be destroyed", hosts.OpDestroyOrphans)
+	add(j.Drill != nil || t.Drill != nil, "drill", "a drill is due", hosts.OpCreateDrillClone)
 	return all
+}
+
+// denied returns the operations of the job's whole life that a side does not permit, because its host lacks
+// zxfer or its key lacks a grant. It asks for nothing but the grants of the key.
+func (w *jobRun) denied(ctx context.Context) (all []Denied) {
+	for _, s := range append([]*side{w.source}, w.targets...) {
+		root := w.root(s)
+		key := w.grantsOf(ctx, s)
+		seen := map[string]bool{}
+		for _, n := range needs(w.job, s.target) {
+			d := Denied{Target: s.name, Key: n.key, When: n.when, Harmless: n.harmless}
+			if err := s.host.Require(ctx, n.op); fault.ClassOf(err) == fault.Refused && n.op.Name() != hosts.OpTransfer.Name() {
+				d.Error, d.Hint = err.Error(), fault.HintOf(err)
+			}
+			if key == nil {
+				// not restricted
+			} else if change := key.Lacks(n.op, root.Name, s.target != nil); change != "" {
+				d.Error = fmt.Sprintf("the key of zxfer on %s does not permit it", s.host.Label())
+				d.Hint = fmt.Sprintf("in authorized_keys on %s: %s; the key has: %s", s.host.Label(), change, key)
+				if n.harmless {
+					d.Hint += `; or in the job file: bookmarks = "none"`
+				}
+			}
+			if d.Error == "" || seen[d.Key+d.Hint] {
+				continue
+			}
+			seen[d.Key+d.Hint] = true
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// grantsOf returns the policy of the key that a side's host serves, or nil if it is not restricted or
+// unknown.
+func (w *jobRun) grantsOf(ctx context.Context, s *side) *authz.Policy {
+	f, err := s.host.Facts(ctx) // the preview and the run report the error
+	if err != nil || len(f.Grants) == 0 {
+		return nil
+	}
+	p, err := authz.ParseFlags(f.Grants)
+	if err != nil {
+		return nil // from a host that lies
+	}
+	return p
 }

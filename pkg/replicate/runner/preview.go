@@ -86,7 +86,7 @@ func (p *Preview) Err() error {
 		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
 		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would partly fail: see above"))
 	}
-	if len(p.Denied) > 0 {
+	if slices.ContainsFunc(p.Denied, func(d Denied) bool { return !d.Harmless }) {
 		return fault.Failf("", "job %q: a later run would fail: see above", p.Job)
 	}
 	return nil

@@ -1,0 +1,115 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/agent/authz"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+)
+
+// guardedReplica is a replica that serves a restricted key.
+type guardedReplica struct {
+	*replica
+	policy *authz.Policy
+}
+
+func (k guardedReplica) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+	st, err := k.replica.Open(ctx, l)
+	c := st.(captured)
+	c.SetGrants(k.policy.Flags())
+	return guardedHost{c, authz.NewGuard(k.policy, c.Local, func(string) {})}, err
+}
+
+type guardedHost struct {
+	captured
+	guard *authz.Guard
+}
+
+func (h guardedHost) Run(ctx context.Context, r *hosts.Request) error {
+	body, err := json.Marshal(r.Args)
+	if err != nil {
+		return err
+	}
+	if r.Args, err = h.guard.Admit(ctx, authz.Request{Op: r.Op.Name(), Body: body}); err != nil {
+		return err
+	}
+	return h.captured.Run(ctx, r)
+}
+
+// TestCheckKnowsGrants expects that a preview compares the grants of the key with everything that the job
+// will need, and names the missing ones. A job once passed it, and failed 36 hours later.
+func TestCheckKnowsGrants(t *testing.T) {
+	t.Parallel()
+	full := "--allow send=src --allow receive=dst/copy "
+	for name, c := range map[string]struct {
+		flags  string
+		change func(*replicate.Job)
+		want   []string // "target key: hint"
+	}{
+		"complete":    {flags: full},
+		"append-only": {flags: full + "--append-only", want: []string{"source retention: omit --append-only", "source bookmarks: omit --append-only", "t retention: omit --append-only"}},
+		"append-only without retention": {flags: full + "--append-only", change: func(j *replicate.Job) {
+			j.Retention, j.Targets[0].Retention, j.Bookmarks = nil, nil, "none"
+		}},
+		"features of the target": {flags: full, change: func(j *replicate.Job) {
+			j.Targets[0].OnDivergence, j.Targets[0].OnRename, j.Targets[0].Retention = "rotate", "follow", nil
+			j.Targets[0].Mirror, j.Targets[0].Drill = &replicate.Mirror{Gone: replicate.Grace(90 * 24 * time.Hour)}, &replicate.Drill{}
+		}, want: []string{`t on_divergence = "rotate": add --allow rotate=dst/copy`, `t on_rename = "follow": add --allow follow=dst/copy`,
+			"t mirror.gone: add --allow remove=dst/copy", "t drill: add --allow drill=dst/copy"}},
+		"features with grants": {flags: full + "--allow rotate=dst/copy --allow follow=dst --allow remove=dst --allow drill=dst", change: func(j *replicate.Job) {
+			j.Targets[0].OnDivergence, j.Targets[0].OnRename, j.Targets[0].Retention = "rotate", "follow", nil
+			j.Targets[0].Mirror, j.Targets[0].Drill = &replicate.Mirror{Gone: replicate.Grace(90 * 24 * time.Hour)}, &replicate.Drill{}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}, Bookmarks: "common", Holds: "both"})
+			if c.change != nil {
+				c.change(r.job)
+			}
+			p, err := authz.ParseFlags(strings.Fields(c.flags))
+			require.NoError(t, err)
+			preview, err := New(r.dir, guardedReplica{r, p}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Preview(t.Context(), r.job)
+			require.NoError(t, err)
+			var got []string
+			for _, d := range preview.Denied {
+				hint, _, _ := strings.Cut(strings.TrimPrefix(d.Hint, "in authorized_keys on local: "), ";")
+				got = append(got, d.Target+" "+d.Key+": "+hint)
+				require.Equal(t, d.Key == "bookmarks", d.Harmless)
+				require.Contains(t, d.Hint, "the key has: --allow receive=dst/copy --allow send=src", "the grants that the key has")
+			}
+			require.ElementsMatch(t, c.want, got)
+			if len(c.want) > 0 {
+				require.ErrorContains(t, preview.Err(), "would")
+			}
+		})
+	}
+}
+
+// TestStatusWithoutHealGrant expects that a healthy job whose key has no heal= grant reports nothing about
+// data errors. Each status once said that they were unknown.
+func TestStatusWithoutHealGrant(t *testing.T) {
+	t.Parallel()
+	for _, grant := range []string{"", " --allow heal=src --allow heal=dst/copy"} {
+		r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+		r.job.Targets[0].Retention = nil
+		p, err := authz.ParseFlags(strings.Fields("--allow send=src --allow receive=dst/copy" + grant))
+		require.NoError(t, err)
+		run, err := New(r.dir, guardedReplica{r, p}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, true)
+		require.NoError(t, err)
+		require.Equal(t, outcome.Done, run.Outcome, run.Error)
+		status := r.status(t)
+		require.Equal(t, grant != "", len(status.Pools) == 2)
+		for _, pool := range status.Pools {
+			require.Equal(t, OK, pool.State, pool.Unknown)
+		}
+	}
+}
