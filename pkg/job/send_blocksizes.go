@@ -122,6 +122,9 @@ func (c *blockComparison) compareFiles(ctx context.Context, q files.BlockQuery) 
 		return errors.New("too many files with different block sizes")
 	}
 	on, at := source.Listed(), target.Listed()
+	if len(on) != len(at) || len(on) == 0 {
+		return fmt.Errorf("%s and %s have different files", c.pair.Source, c.pair.Target)
+	}
 	exposed := map[uint64]bool{}
 	for inode, s := range on {
 		t, both := at[inode]
@@ -155,7 +158,7 @@ func (c *blockComparison) name(ctx context.Context, exposed map[uint64]bool, on,
 	}
 	c.risk.Count += uint64(len(found.Paths) + unknown)
 	for _, p := range found.Paths[:min(len(found.Paths), maxBlockPaths)] {
-		c.risk.Files = append(c.risk.Files, fmt.Sprintf("%s (%s in %s, %s in %s)", p.Path,
+		c.risk.Files = append(c.risk.Files, fmt.Sprintf("%s (%s in %s, %s in %s)", strings.ToValidUTF8(p.Path[:min(len(p.Path), maxBlockPath)], ""),
 			size.Text(on[p.Inode].Block), datasetOf(c.pair.Source), size.Text(at[p.Inode].Block), datasetOf(c.pair.Target)))
 	}
 	return nil
@@ -166,8 +169,11 @@ func datasetOf(snapshot string) string {
 	return dataset
 }
 
-// maxBlockPaths limits the files that a comparison names.
-const maxBlockPaths = 20
+// Limits of the files that a comparison names, and of their paths in bytes.
+const (
+	maxBlockPaths = 20
+	maxBlockPath  = 400
+)
 
 // both queries both sides concurrently.
 func (c *blockComparison) both(ctx context.Context, q files.BlockQuery) (source, target files.BlockSizes, err error) {
@@ -177,7 +183,7 @@ func (c *blockComparison) both(ctx context.Context, q files.BlockQuery) (source,
 		q.Snapshot = snapshot
 		g.Go(func() (err error) {
 			if *out, err = hosts.Call(ctx, h, hosts.OpBlockSizes, q); err != nil {
-				return fmt.Errorf("%s: %w", h.Label(), err)
+				return c.explain(ctx, h, err)
 			}
 			if out.Failed > 0 {
 				return unreadable(snapshot, out)
@@ -188,6 +194,14 @@ func (c *blockComparison) both(ctx context.Context, q files.BlockQuery) (source,
 	read(c.source, c.pair.Source, &source)
 	read(c.target, c.pair.Target, &target)
 	return source, target, g.Wait()
+}
+
+// explain adds the host, and a hint if zxfer cannot mount a snapshot there.
+func (c *blockComparison) explain(ctx context.Context, h *hosts.Conn, err error) error {
+	if facts, failed := h.Facts(ctx); failed == nil && !facts.Root && fault.HintOf(err) == "" {
+		return fault.Refusef("run the command as root on "+h.Label(), "%s: %w", h.Label(), err)
+	}
+	return fmt.Errorf("%s: %w", h.Label(), err)
 }
 
 // unreadable returns the error for directories that a host could not read.

@@ -49,7 +49,8 @@ type BlockPair struct {
 	// Required reports that the direction changed. Otherwise it is unknown, and the increment is sent even
 	// if the comparison is impossible.
 	Required bool
-	// Exposed reports that the roles changed before zxfer compared block sizes: data may be lost already.
+	// Exposed reports that the roles changed, and nothing records that block sizes were compared, as in earlier
+	// versions: data may be lost already.
 	Exposed bool
 
 	since uint64 // createtxg of Target

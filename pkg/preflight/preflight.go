@@ -108,6 +108,7 @@ func transferChecks() []Check {
 		{ID: "holds", Title: "No job left stale holds", Needs: "zfs holds, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-hold.8.html", find: holds},
 		{ID: "features", Title: "The target's pool supports the source pool's features", Needs: "zpool get feature@… of both pools", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html", find: features},
 		{ID: "zfs-defects", Title: "No known defect of the ZFS versions affects the plan", Needs: "plan, both listings", Docs: "https://github.com/openzfs/zfs/releases", find: defects},
+		{ID: "direction", Title: "Block sizes were compared after each change of roles", Needs: "plan, both listings", Docs: "https://github.com/openzfs/zfs/pull/18663", find: direction},
 		{ID: "window", Title: "TCP windows are large enough for the round-trip time", Needs: "net.ipv4.tcp_rmem, tcp_wmem, round-trip time of the control connection", Docs: tcpSource, find: window, device: true},
 	}
 }

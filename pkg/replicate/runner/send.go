@@ -101,7 +101,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 		}
 		for _, d := range p.Datasets {
 			if pair := d.BlockPair(); pair != nil && pair.Exposed {
-				p.Notes = append(p.Notes, d.Target+": its role changed before zxfer compared block sizes, so that files may have lost data; to find out: "+w.command("drill "+w.job.Name))
+				p.Notes = append(p.Notes, d.Target+": its role changed, and there is no record that block sizes were compared; to find out whether files lost data: "+w.command("drill "+w.job.Name))
 			}
 		}
 		for i := range p.Conflicts {

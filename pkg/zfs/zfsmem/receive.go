@@ -50,6 +50,9 @@ func (s *receiveSink) begin(rec *zfs.Record) (*partial, error) {
 			set(d, "keystatus", "unavailable")
 		}
 	}
+	for p, v := range s.spec.Set {
+		d.Properties[p] = zfs.Property{Value: v, Source: "local"}
+	}
 	if s.spec.Origin != "" {
 		in, i := h.find(s.spec.Origin)
 		if i < 0 {

@@ -1,0 +1,146 @@
+package job
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/zfs"
+)
+
+// storedWorld is a world whose files have made-up block sizes.
+type storedWorld struct {
+	*world
+	answer  func(q files.BlockQuery) (files.BlockSizes, error)
+	queries atomic.Int32
+}
+
+func (w *storedWorld) Open(context.Context, hosts.Address) (hosts.Host, error) { return w, nil }
+
+func (w *storedWorld) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, w.world, r, hoststest.With(hosts.OpBlockSizes, func(_ context.Context, q files.BlockQuery) (files.BlockSizes, error) {
+		w.queries.Add(1)
+		return w.answer(q)
+	}))
+}
+
+// stored answers queries as a host whose only file has a block size on each side. names are the snapshots
+// with that file's inode.
+func stored(source, target uint32, names string) func(files.BlockQuery) (files.BlockSizes, error) {
+	return func(q files.BlockQuery) (files.BlockSizes, error) {
+		block, s := source, files.BlockSizes{Files: 1}
+		if strings.HasPrefix(q.Snapshot, "src/") { // the copy is sent back
+			block = target
+		}
+		switch {
+		case len(q.Inodes) > 0 && strings.Contains(names, q.Snapshot):
+			s.Paths = []files.InodePath{{Inode: 7, Path: "d/f"}}
+		case len(q.Inodes) > 0:
+		case len(q.Buckets) > 0:
+			s.List = binary.LittleEndian.AppendUint64(nil, 7)
+			s.List = binary.LittleEndian.AppendUint64(s.List, 48<<10)
+			s.List = append(binary.LittleEndian.AppendUint32(s.List, block), 0)
+		default:
+			s.Sums = make([]byte, 8*files.BlockBuckets)
+			binary.LittleEndian.PutUint32(s.Sums[80:], block)
+		}
+		return s, nil
+	}
+}
+
+// TestSendBackComparesBlockSizes sends a copy back to its source. It is refused, and changes nothing, unless
+// both sides answer that no file can lose data.
+func TestSendBackComparesBlockSizes(t *testing.T) {
+	t.Parallel()
+	refuse := func(change func(*files.BlockSizes)) func(files.BlockQuery) (files.BlockSizes, error) {
+		return func(q files.BlockQuery) (files.BlockSizes, error) {
+			s, err := stored(64<<10, 128<<10, "")(q)
+			change(&s)
+			return s, err
+		}
+	}
+	for name, c := range map[string]struct {
+		answer func(files.BlockQuery) (files.BlockSizes, error)
+		want   string // part of the refusal
+	}{
+		"equal":                         {stored(1<<17, 1<<17, ""), ""},
+		"smaller on the receiving side": {stored(1<<17, 1<<16, ""), ""},
+		"larger on the receiving side":  {stored(1<<16, 1<<17, "dst/a@y"), "1 file, because the block sizes differ: d/f (64 KiB in dst/a, 128 KiB in src/a)"},
+		"replaced since":                {stored(1<<16, 1<<17, "dst/a@x"), ""},
+		"unreadable":                    {refuse(func(s *files.BlockSizes) { s.Failed = 1 }), "1 files of"},
+		"too many":                      {refuse(func(s *files.BlockSizes) { s.Cut = len(s.List) > 0 }), "too many files"},
+		"unreachable file":              {refuse(func(s *files.BlockSizes) { s.List = nil }), "different files"},
+		"no root": {func(files.BlockQuery) (files.BlockSizes, error) {
+			return files.BlockSizes{}, errors.New("not permitted")
+		}, "not permitted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: c.answer}
+			at := hosts.New(w)
+			_, err := RunSend(t.Context(), sendRequest(nil), at, silent{})
+			require.NoError(t, err)
+			require.Zero(t, w.queries.Load(), "a full stream needs no comparison")
+			require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y"}))
+			back := sendRequest(func(s *Send) {
+				s.Source, s.Target = endpoint.Endpoint{Name: "dst/a"}, endpoint.Endpoint{Name: "src/a"}
+				s.Plan.Source, s.Plan.Target = "dst/a", "src/a"
+			})
+			before := w.host.Get("dst/a", zfs.DirectionProperty)
+			r, err := RunSend(t.Context(), back, at, silent{})
+			if c.want != "" {
+				require.Equal(t, fault.Refused, fault.ClassOf(err))
+				require.Equal(t, outcome.Refused, r.Outcome)
+				require.ErrorContains(t, err, c.want)
+				require.Equal(t, before, w.host.Get("dst/a", zfs.DirectionProperty))
+				require.Empty(t, w.host.Get("src/a", zfs.DirectionProperty))
+				return
+			}
+			require.NoError(t, err)
+			require.NotEmpty(t, w.host.Get("src/a", zfs.DirectionProperty))
+			require.Empty(t, w.host.Get("dst/a", zfs.DirectionProperty))
+			// The former direction is new again, the present one is not.
+			made := w.queries.Load()
+			require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@z"}))
+			_, err = RunSend(t.Context(), back, at, silent{})
+			require.NoError(t, err)
+			require.Equal(t, made, w.queries.Load())
+			require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@v"}))
+			_, _ = RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.Recursive = false }), at, silent{})
+			require.Greater(t, w.queries.Load(), made)
+		})
+	}
+}
+
+// TestDirectionSurvivesFailure fails the first stream of a new direction after the record of the source was
+// removed. The next try compares again.
+func TestDirectionSurvivesFailure(t *testing.T) {
+	t.Parallel()
+	w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: stored(1<<17, 1<<17, "")}
+	at := hosts.New(w)
+	_, err := RunSend(t.Context(), sendRequest(nil), at, silent{})
+	require.NoError(t, err)
+	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y"}))
+	back := sendRequest(func(s *Send) {
+		s.Source, s.Target = endpoint.Endpoint{Name: "dst/a"}, endpoint.Endpoint{Name: "src/a"}
+		s.Plan.Source, s.Plan.Target = "dst/a", "src/a"
+	})
+	w.before = failOn("receive src/a", errors.New("killed"))
+	_, err = RunSend(t.Context(), back, at, silent{})
+	require.ErrorContains(t, err, "killed")
+	require.Empty(t, w.host.Get("dst/a", zfs.DirectionProperty))
+	w.before, w.answer = nil, stored(1<<16, 1<<17, "dst/a@y")
+	_, err = RunSend(t.Context(), back, at, silent{})
+	require.ErrorContains(t, err, "because the block sizes differ")
+}
