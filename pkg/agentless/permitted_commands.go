@@ -26,7 +26,7 @@ func Commands() []Command {
 		{"zfs release", "release holds"},
 		{"zfs bookmark", "create bookmarks"},
 		{"zfs destroy", "destroy snapshots, bookmarks and clones of drills: retention, rollback, drill"},
-		{"zfs set", "restore to that host, fail over"},
+		{"zfs set", "restore to that host, fail over; acltype and restrictions of existing copies"},
 		{"zfs inherit", "restore to that host, fail over"},
 		{"zfs rollback", "restore with rollback; heal from a copy on that host"},
 		{"zfs mount", "restore over a mounted dataset, fail over"},
