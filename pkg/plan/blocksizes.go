@@ -182,10 +182,9 @@ func CheckBlockSizes(p *Plan, req Request, s State, results map[string]BlockRisk
 			f.refuseDirection(d, "the block sizes of its files cannot be compared: "+risk.Refused.Error(), fault.HintOf(risk.Refused))
 		case risk.Count > 0:
 			f.refuseDirection(d, risk.Describe(), "replace each on "+cmp.Or(s.SourceHost, "the source")+" by a copy of itself (cp -a, then mv), and destroy the snapshots after "+pair.baseName())
+		case risk.Refused != nil: // not recorded, which may need a permission that this copy never needed
+			f.note("%s: zxfer does not know whether it ever was the source of %s, and cannot compare the block sizes of their files: %v", f.onTarget(d.Target), d.Source, risk.Refused)
 		default:
-			if risk.Refused != nil {
-				f.note("%s: zxfer does not know whether it ever was the source of %s, and cannot compare the block sizes of their files: %v", f.onTarget(d.Target), d.Source, risk.Refused)
-			}
 			f.recordDirection(d, pair.since)
 		}
 	}

@@ -115,6 +115,10 @@ func TestRiskRefuses(t *testing.T) {
 				require.Empty(t, d.Steps[0].Receive.Set)
 				return
 			}
+			if c.risk.Refused != nil {
+				require.Empty(t, d.Steps[0].Receive.Set)
+				return
+			}
 			require.Equal(t, "11-200", d.Steps[0].Receive.Set[zfs.DirectionProperty])
 			require.True(t, d.EndsDirection)
 		})
