@@ -77,7 +77,8 @@ const (
 // permits only zfs commands.
 func TestZFSAgentless(t *testing.T) {
 	lab(t)
-	for name, login := range map[string]string{"nas": loginShell, "filter": loginFilter} {
+	const noise = "bash: warning: setlocale: LC_ALL: cannot change locale (xx_YY)"
+	for name, login := range map[string]string{"nas": "echo '" + noise + "' >&2\n" + loginShell, "filter": loginFilter} {
 		t.Run(name, func(t *testing.T) {
 			agentlessAccount(t, name, login)
 			src, dst := dataset(t)
@@ -89,6 +90,7 @@ func TestZFSAgentless(t *testing.T) {
 			o := mustZxfer(t, "send", "-R", "-n", src, name+":"+dst)
 			require.Contains(t, o.stderr, name+": "+map[string]string{"nas": "its system is FreeBSD", "filter": "ssh: exit status 1: not permitted"}[name])
 			require.Contains(t, o.stderr, "using its zfs through ssh")
+			require.Equal(t, map[string]int{"nas": 1}[name], strings.Count(o.stderr, noise), o)
 			require.Equal(t, before, state(t))
 			mustZxfer(t, "send", "-R", src, name+":"+dst)
 			require.Equal(t, guids(t, src), guids(t, dst))

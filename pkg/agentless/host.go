@@ -105,11 +105,11 @@ func (h *Host) surveyWithoutShell(ctx context.Context, noShell error) error {
 		return err
 	}
 	if out.Status != 0 || h.facts.ZFS == "" {
-		return fault.Refusef("permit the commands that this prints: zxfer doctor --print-allow",
+		return fault.Refusef(h.runner().Hint([]string{"zfs", "version"}, out.Stderr)+"\nlist the commands to permit: zxfer doctor --print-allow",
 			"%w; its answer to \"zfs version\": %s", noShell, cmp.Or(firstLine(out.Stderr), firstLine(text), "nothing"))
 	}
 	if extra := loginText(text); extra != "" {
-		return fault.Refusef("let the account's startup files print nothing for commands",
+		return fault.Refusef(sshexec.QuietLogin,
 			"%s: its login prints text, which would be part of streams: %q", h.name, extra)
 	}
 	quoting := make(chan error, 1)

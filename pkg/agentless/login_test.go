@@ -103,6 +103,21 @@ func TestRefusedCommandsHaveHints(t *testing.T) {
 	}
 }
 
+// TestAccountThatPermitsNothing expects a hint with the line to add on the host if even zfs version is refused.
+func TestAccountThatPermitsNothing(t *testing.T) {
+	t.Parallel()
+	for login, hint := range map[string]string{
+		`echo 'not permitted' >&2; exit 1`:                                            "permit it in the account's filter there: zfs version",
+		`echo 'sudo: a password is required' >&2; exit 1`:                             "NOPASSWD",
+		`case $command in "zfs "*) echo Welcome; eval "exec $command";; esac; exit 1`: "~/.bashrc",
+	} {
+		_, o := accountOptions(t, account{"none", login, true, nil}, "exit 1")
+		_, err := openHost(t.Context(), o, false)
+		require.Equal(t, fault.Refused, fault.ClassOf(err), login)
+		require.Contains(t, fault.HintOf(err), hint)
+	}
+}
+
 // TestDocumentedFilter runs the filter of docs/howto/limited-hosts.md. It permits pushes, and pulls with the
 // documented addition.
 func TestDocumentedFilter(t *testing.T) {

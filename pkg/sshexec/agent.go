@@ -172,7 +172,7 @@ func (a *handshake) wait() error {
 			return errors.New("no agent answered")
 		}
 	}
-	return fault.Failf(quietLogin, "no agent answered in the first %d bytes of its output", maxBanner)
+	return fault.Failf(QuietLogin, "no agent answered in the first %d bytes of its output", maxBanner)
 }
 
 // handleNeed answers a host that lacks the wanted build. words are the host's system, machine and

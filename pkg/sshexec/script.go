@@ -47,10 +47,10 @@ var ErrOutput = errors.New("its output is longer than zxfer accepts")
 // forced command permits only some commands.
 var ErrNoShell = errors.New("no shell ran the script")
 
-var errBanner = fault.Failf(quietLogin, "%w: the account printed more than %d bytes before", ErrNoShell, maxBanner)
+var errBanner = fault.Failf(QuietLogin, "%w: the account printed more than %d bytes before", ErrNoShell, maxBanner)
 
-// quietLogin is the hint for an account that prints more than maxBanner bytes for each command.
-const quietLogin = "let the login print nothing for commands: on that host, make this the first line of ~/.bashrc: case $- in *i*) ;; *) return ;; esac"
+// QuietLogin is the hint for an account whose login prints text for each command.
+const QuietLogin = "let the login print nothing for commands: on that host, make this the first line of ~/.bashrc: case $- in *i*) ;; *) return ;; esac"
 
 // Script is a running script in the POSIX shell of another host, which may lack zxfer, or a command
 // there. The shell reads a script from standard input. So it needs no quoting for the login shell, may
