@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
 )
@@ -33,7 +32,7 @@ the former source: make sure that it does not run. If both sides can be reached,
 use zxfer replicate switch instead.`,
 		Annotations: map[string]string{argsTitle: `  JOB     a job of the job file, also that of the source's host
   TARGET  the target with the copy (default: the only one); if the file has no
-          such job, the dataset of the copy (default: found by its record)`,
+          such job, the dataset of the copy`,
 			exitTitle: `  3  the source is alive, the mountpoint is in use, or the roles contradict`},
 		Example: `  zxfer replicate promote -n home
       show the steps
@@ -143,15 +142,10 @@ func (o *failoverOptions) promote(ctx context.Context, a *app, args []string) er
 		if fault.ClassOf(err) != fault.Usage || f != nil {
 			return nil, err
 		}
-		at := o.Target
-		var ofCopy error
-		if at == "" {
-			at, ofCopy = r.CopyOfJob(ctx, args[0])
+		if o.Target == "" {
+			return nil, errors.Join(err, r.RefuseUnnamedCopy(ctx, args[0]))
 		}
-		var j *replicate.Job
-		if ofCopy == nil {
-			j, ofCopy = r.JobOfCopy(ctx, args[0], at)
-		}
+		j, ofCopy := r.JobOfCopy(ctx, args[0], o.Target)
 		if ofCopy != nil {
 			return nil, errors.Join(err, ofCopy)
 		}

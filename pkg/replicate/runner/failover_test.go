@@ -400,11 +400,16 @@ func TestPromoteWithoutJobFile(t *testing.T) {
 		_, err := r.JobOfCopy(t.Context(), wrong[0], wrong[1])
 		require.Equal(t, fault.Refused, fault.ClassOf(err), wrong)
 	}
-	at, err := r.copyIn(t.Context(), "home", []string{"src", "dst"})
-	require.NoError(t, err)
-	require.Equal(t, "dst/copy/a", at)
-	_, err = r.copyIn(t.Context(), "other", []string{"src", "dst"})
-	require.ErrorContains(t, err, "no dataset of this host is recorded")
+	// Another source claims the job: no copy is chosen by its record.
+	const at = "dst/copy/a"
+	claimed := p.Get("dst/copy/a/c", zfs.OriginProperty)
+	p.Set("dst/copy/a/c", zfs.OriginProperty, p.Get(at, zfs.OriginProperty))
+	err := r.refuseUnnamed(t.Context(), "home", []string{"src", "dst"})
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, `any source can claim job "home"; 2 on this host: dst/copy/a (its source is recorded as "`)
+	require.Contains(t, fault.HintOf(err), "promote home dst/copy/a/c")
+	require.ErrorContains(t, r.refuseUnnamed(t.Context(), "other", []string{"src", "dst"}), "no dataset of this host is recorded")
+	p.Set("dst/copy/a/c", zfs.OriginProperty, claimed)
 	j, err := r.JobOfCopy(t.Context(), "home", at)
 	require.NoError(t, err)
 	f, err := r.Promote(t.Context(), j, FailoverOptions{SourceUnknown: true})

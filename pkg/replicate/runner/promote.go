@@ -3,6 +3,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -227,12 +228,13 @@ func (f *failover) nameReverse() {
 // poolStatistics has a directory for each imported pool, also for unprivileged users.
 const poolStatistics = "/proc/spl/kstat/zfs"
 
-// CopyOfJob returns the copy of a job on this host by the records of the source on copies. It
-// searches all pools.
-func (r *Runner) CopyOfJob(ctx context.Context, name string) (string, error) {
+// RefuseUnnamedCopy refuses to promote a copy of a job that is not in the job file, unless the user
+// names its dataset: the record that names the job was written by the source of the copy, and another
+// source may claim the job. The refusal lists the datasets of this host with such a record.
+func (r *Runner) RefuseUnnamedCopy(ctx context.Context, name string) error {
 	entries, err := os.ReadDir(poolStatistics)
 	if err != nil {
-		return "", err
+		return err
 	}
 	var pools []string
 	for _, e := range entries {
@@ -240,34 +242,49 @@ func (r *Runner) CopyOfJob(ctx context.Context, name string) (string, error) {
 			pools = append(pools, e.Name())
 		}
 	}
-	return r.copyIn(ctx, name, pools)
+	return r.refuseUnnamed(ctx, name, pools)
 }
 
-// copyIn is CopyOfJob for some pools.
-func (r *Runner) copyIn(ctx context.Context, name string, pools []string) (string, error) {
+// maxListedCopies is how many copies a refusal lists, and maxCopyHints how many commands it has.
+const maxListedCopies, maxCopyHints = 10, 3
+
+// refuseUnnamed is RefuseUnnamedCopy for some pools.
+func (r *Runner) refuseUnnamed(ctx context.Context, name string, pools []string) error {
 	here := r.hosts.Get("", &(&replicate.Transfer{}).Settings)
-	var found []string
+	var found, commands []string
 	for _, pool := range pools {
-		done := r.reporter(name, "").Activity("looking for the copy of job " + name + " in pool " + pool)
+		done := r.reporter(name, "").Activity("looking for copies of job " + name + " in pool " + pool)
 		l, err := here.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
 		done()
 		if err != nil {
-			return "", err
+			return err
 		}
 		for _, d := range l.Datasets {
+			text := ""
 			role, roleErr := zfs.RoleIn(d.Properties)
-			if o, known, err := recorded(d); known && err == nil && o.Job == name || roleErr == nil && role.Job == name && role.Kind == zfs.RoleSource {
-				found = append(found, d.Name)
+			if o, known, err := recorded(d); known && err == nil && o.Job == name {
+				source := o.Source
+				if o.Host != "" && !strings.Contains(source, ":") {
+					source = o.Host + ":" + source
+				}
+				text = fmt.Sprintf("%s (its source is recorded as %.300q)", d.Name, source)
+			} else if roleErr == nil && role.Job == name && role.Kind == zfs.RoleSource {
+				text = d.Name + " (it became the source)"
+			}
+			if text == "" {
+				continue
+			}
+			if found = append(found, text); len(commands) < maxCopyHints {
+				commands = append(commands, r.command("promote "+name+" "+d.Name))
 			}
 		}
 	}
-	switch len(found) {
-	case 0:
-		return "", fault.Refusef("name the dataset of the copy: "+r.command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
-	case 1:
-		return found[0], nil
+	if len(found) == 0 {
+		return fault.Refusef("name the dataset of the copy: "+r.command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
 	}
-	return "", fault.Refusef("name one of them: "+r.command("promote "+name+" "+found[0]), "this host has several copies of job %q: %s", name, strings.Join(found, ", "))
+	all := len(found)
+	found = found[:min(all, maxListedCopies)]
+	return fault.Refusef(strings.Join(commands, "\n"), "the copy is not named, and any source can claim job %q; %d on this host: %s", name, all, strings.Join(found, ", "))
 }
 
 // JobOfCopy returns a job for the promotion of a copy on this host whose job is not in the job
