@@ -57,7 +57,11 @@ the jobs of this host.`,
 			if len(args) == 0 {
 				jobs = withoutStandby(jobs)
 			}
+			_, systemd := os.Stat("/run/systemd/system")
 			for _, j := range jobs {
+				if systemd != nil {
+					warnStateDir(a, j, o.stateDir)
+				}
 				p, err := r.Preview(cmd.Context(), j)
 				text.EndJob()
 				if err != nil {

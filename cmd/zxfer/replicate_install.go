@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -185,6 +186,7 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 		if f.Jobs[i].Standby {
 			continue
 		}
+		warnStateDir(a, &f.Jobs[i], paths.StateDir)
 		if f.Jobs[i].DrillSchedule() != "" {
 			errs = append(errs, cronLine(a, &f.Jobs[i], paths, unit.DrillCron))
 		}
@@ -197,6 +199,14 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 		errs = append(errs, cronLine(a, &f.Jobs[i], paths, unit.Cron))
 	}
 	return errors.Join(errs...)
+}
+
+// warnStateDir prints the command that creates the state directory of a job of another account, if the
+// directory is missing and no unit creates it.
+func warnStateDir(a *app, j *replicate.Job, stateDir string) {
+	if _, err := os.Stat(filepath.Join(stateDir, j.Name)); j.User != "" && errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(a.stderr, "job %q: user %s cannot create its state directory; run once as root: %s\n", j.Name, j.User, statedir.CreateCommand(stateDir, j.Name, j.User))
+	}
 }
 
 func cronLine(a *app, j *replicate.Job, paths unit.Paths, of func(*replicate.Job, unit.Paths) (string, error)) error {

@@ -101,20 +101,32 @@ func (o *replicateOptions) status(a *app, names []string) (*runner.Status, error
 	if err != nil {
 		return nil, err
 	}
-	s := runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince)
+	s := runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince(jobs))
 	s.Host = replicate.ShortName(o.hostName())
 	return s, nil
 }
 
-// scheduledSince returns when the schedule of a job took effect: the time of its timer file or,
-// without one, of the job file. It returns the zero time if neither exists.
-func (o *replicateOptions) scheduledSince(job string) time.Time {
-	for _, name := range []string{filepath.Join(unitDir, unit.Name(job)+".timer"), o.file} {
-		if info, err := os.Stat(name); err == nil {
-			return info.ModTime()
+// scheduledSince returns when the schedule of each job took effect: the time of its timer file or,
+// without one, of the job file when a status first saw the schedule. Later changes of the job file do
+// not count. If this account cannot record the time, that of the job file counts.
+func (o *replicateOptions) scheduledSince(jobs []*replicate.Job) func(job string) time.Time {
+	starts, added := statedir.ScheduleStarts(o.stateDir), false
+	if info, err := os.Stat(o.file); err == nil {
+		for _, j := range jobs {
+			if j.Schedule != "" && starts[j.Name].Schedule != j.Schedule {
+				starts[j.Name], added = statedir.ScheduleStart{Schedule: j.Schedule, Since: info.ModTime()}, true
+			}
 		}
 	}
-	return time.Time{}
+	if added {
+		_ = statedir.SaveScheduleStarts(o.stateDir, starts) // may lack permission
+	}
+	return func(job string) time.Time {
+		if info, err := os.Stat(filepath.Join(unitDir, unit.Name(job)+".timer")); err == nil {
+			return info.ModTime()
+		}
+		return starts[job].Since
+	}
 }
 
 // writeHTML writes a status page.

@@ -11,7 +11,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 
+	"github.com/kballard/go-shellquote"
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
@@ -24,10 +26,25 @@ type Store struct{ dir string }
 // Open returns the store of a job, and creates it if it is missing.
 func Open(stateDir, job string) (*Store, error) {
 	s := &Store{dir: filepath.Join(stateDir, job)}
-	if err := os.MkdirAll(stateDir, 0o755); err != nil { // stores of other users are also in it
-		return nil, err
+	err := os.MkdirAll(stateDir, 0o755) // stores of other users are also in it
+	if err == nil {
+		err = os.MkdirAll(s.dir, 0o750)
 	}
-	return s, os.MkdirAll(s.dir, 0o750)
+	return s, withCommand(err, stateDir, job, os.Geteuid())
+}
+
+// withCommand adds a hint to an error of an account that may not create its store.
+func withCommand(err error, stateDir, job string, uid int) error {
+	if uid == 0 || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fault.Failf("run once as root: "+CreateCommand(stateDir, job, strconv.Itoa(uid)), "%w", err)
+}
+
+// CreateCommand returns the command with which root creates the store of a job of another account, given
+// by name or number.
+func CreateCommand(stateDir, job, user string) string {
+	return shellquote.Join("install", "-d", "-o", user, "-m", "750", filepath.Join(stateDir, job))
 }
 
 // Peek returns the store of a job for reading. It creates nothing.

@@ -2,6 +2,7 @@ package statedir
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
 )
 
 func TestAppend(t *testing.T) {
@@ -158,4 +161,15 @@ func FuzzStore(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, st, again)
 	})
+}
+
+// TestOpenWithoutPermission expects the command that creates the directory, for an account that may not.
+func TestOpenWithoutPermission(t *testing.T) {
+	t.Parallel()
+	denied := &fs.PathError{Op: "mkdir", Path: "/var/lib/zxfer/docs", Err: fs.ErrPermission}
+	err := withCommand(denied, "/var/lib/zxfer", "docs", 1001)
+	require.ErrorIs(t, err, fs.ErrPermission)
+	require.Equal(t, "run once as root: install -d -o 1001 -m 750 /var/lib/zxfer/docs", fault.HintOf(err))
+	require.Empty(t, fault.HintOf(withCommand(denied, "/var/lib/zxfer", "docs", 0)))
+	require.NoError(t, withCommand(nil, "/var/lib/zxfer", "docs", 1001))
 }
