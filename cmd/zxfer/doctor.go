@@ -245,8 +245,10 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	}
 	failed := finding.Failed(r.Findings)
 	switch {
-	case o.printAllow && len(r.Allow) == 0: // no permission is known to be missing
-		err = finding.Refusal(failed)
+	case o.printAllow && len(r.Allow) == 0:
+		if err = finding.Refusal(failed); err == nil {
+			err = report.DoctorAllow(a.stdout, r)
+		}
 	case o.printAllow:
 		err = report.DoctorAllow(a.stdout, r)
 	case o.json:

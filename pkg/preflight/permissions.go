@@ -25,7 +25,7 @@ func permissions(in *Input) []finding.Finding {
 		}
 		out = append(out, finding.Finding{
 			Host: h.Name, Severity: finding.Note,
-			Summary:  fmt.Sprintf("%s is not root: it lacks ZFS permissions on %s", h.User, dataset),
+			Summary:  fmt.Sprintf("%s is not root: it needs ZFS permissions on %s", h.User, dataset),
 			Evidence: "effective user " + h.User,
 			Remedy:   "as root, once: " + delegate(h, dataset, perms),
 		})

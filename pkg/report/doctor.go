@@ -30,11 +30,14 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 	return Object(w, c)
 }
 
-// DoctorAllow writes only the zfs allow commands.
+// DoctorAllow writes only the zfs allow commands, or a comment of the shell if there is nothing to send.
 func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 	var b strings.Builder
 	for _, l := range r.Allow {
 		b.WriteString(oneLine(l) + "\n")
+	}
+	if len(r.Allow) == 0 {
+		b.WriteString("# nothing to send: no permission is needed; for a job: zxfer replicate check\n")
 	}
 	return writeString(w, b.String())
 }

@@ -71,7 +71,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		fmt.Fprintf(&b, "  mail to %s: %s\n", oneLine(strings.Join(n.Mail, ", ")), map[bool]string{true: "each run", false: "first failed run, one each day, next success"}[n.On == "always"])
 	}
 	for _, d := range p.Delegations {
-		fmt.Fprintf(&b, "  %s is not root on %s; run once as root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
+		fmt.Fprintf(&b, "  %s is not root on %s; the job needs these permissions, once as root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}
 	return writeString(w, b.String())
 }
