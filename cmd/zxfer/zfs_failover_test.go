@@ -39,6 +39,7 @@ func newFailoverLab(t *testing.T, mountpoint string) *failoverLab {
 name = "home"
 source = %q
 recursive = true
+mount_below = ["/tmp"]
 snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 [[job.target]]
 name = "near"
@@ -268,6 +269,7 @@ func TestZFSPromoteLink(t *testing.T) {
 name = "home"
 source = %q
 recursive = true
+mount_below = ["/tmp"]
 snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 [[job.target]]
 name = "near"
@@ -292,6 +294,10 @@ to = %q
 	zfsCmd(t, "set", "mountpoint="+dir+"/child", dst+"/child")
 	o = l.must(t, "promote", "--source-alive", "--mountpoint", dir+"/copy", "home")
 	require.Equal(t, "yes", strings.TrimSpace(zfsCmd(t, "get", "-Ho", "value", "mounted", dst+"/child")), o)
+	for _, d := range []string{dst, dst + "/child"} {
+		require.Contains(t, run(t, "findmnt", "-n", "-o", "OPTIONS", "-S", d), "nosuid,nodev")
+		require.Equal(t, "off off", strings.Join(strings.Fields(zfsCmd(t, "get", "-Ho", "value", "setuid,devices", d)), " "), "also at the next boot")
+	}
 	require.FileExists(t, victim+"/shadow")
 }
 
@@ -430,7 +436,7 @@ func TestZFSSwitchEncrypted(t *testing.T) {
 	require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o600))
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, "-o", "mountpoint="+dir+"/data", src)
-	text := fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nsnapshots = { take = \"{job}-%%Y%%m%%dT%%H%%M%%SZ\" }\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst)
+	text := fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nmount_below = [\"/tmp\"]\nsnapshots = { take = \"{job}-%%Y%%m%%dT%%H%%M%%SZ\" }\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst)
 	l := &failoverLab{newReplication(t, text+"transfer = { rsh = \""+rsh+"\" }\n"), src, dst, dir + "/data"}
 	write := func(pool, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(l.anyMount(t, pool), text), []byte(text), 0o600))
@@ -450,9 +456,13 @@ func TestZFSSwitchEncrypted(t *testing.T) {
 	nextSecond(t) // names of snapshots have a resolution of one second
 	o = l.must(t, "switch", "home")
 	require.Contains(t, o.stdout, "next: beta: zfs load-key "+dst)
-	require.Contains(t, o.stdout, "next: beta: zfs mount "+dst)
+	require.Contains(t, o.stdout, "next: then mount it: zxfer replicate switch home near")
+	require.NotContains(t, o.stdout, "zfs mount")
+	require.Equal(t, "noauto", strings.TrimSpace(zfsCmd(t, "get", "-Ho", "value", "canmount", dst)), "the next boot does not mount it unchecked")
 	run(t, onBeta(t, "zfs", "load-key", "-L", "file://"+key, dst)...)
-	run(t, onBeta(t, "zfs", "mount", dst)...)
+	o = l.must(t, "switch", "home", "near")
+	require.NotContains(t, o.stdout, "then mount it")
+	require.Equal(t, "on", strings.TrimSpace(zfsCmd(t, "get", "-Ho", "value", "canmount", dst)))
 	write(betaPool, "three")
 	nextSecond(t)
 	l.must(t, "run", "home-reverse")

@@ -60,12 +60,12 @@ func mustRunLocal(t *testing.T, args ...string) cmdResult {
 	return o
 }
 
-// localSettings lists the properties that are set on a dataset itself. It omits counts, which ZFS
-// also reports as local if a limit was set in the pool.
+// localSettings lists the properties that are set on a dataset itself. It omits canmount, which a restore sets, and
+// counts, which ZFS also reports as local if a limit was set in the pool.
 func localSettings(t *testing.T, dataset string) string {
 	t.Helper()
 	all := zfsCmd(t, "get", "-H", "-s", "local", "-o", "property,value", "all", dataset)
-	return regexp.MustCompile("(filesystem|snapshot)_count\t.*\n").ReplaceAllString(all, "")
+	return regexp.MustCompile("((filesystem|snapshot)_count|canmount|zxfer:canmount)\t.*\n").ReplaceAllString(all, "")
 }
 
 // TestZFSRestore restores a filesystem with its history and its properties. The result is
@@ -95,13 +95,16 @@ func TestZFSRestore(t *testing.T) {
 	require.Equal(t, before, state(t))
 
 	o = mustZxfer(t, "restore", "--carry", "org.example:note", "beta:"+dst, src)
-	require.Contains(t, o.stdout, "to use it, run there:\n  zfs mount "+src)
+	require.Contains(t, o.stdout, "to use it, run there:\n  zxfer restore --mount beta:"+dst+" "+src)
 	require.Equal(t, want, guids(t, src))
 	require.Equal(t, wantLocal, localSettings(t, src))
 	require.Equal(t, "no", value(t, src, "mounted"))
-	require.Equal(t, "on", value(t, src, "canmount"))
+	require.Equal(t, "noauto", value(t, src, "canmount"), "the next boot must not mount it unchecked")
 	o = mustZxfer(t, "restore", "--mount", "beta:"+dst, src)
 	require.Contains(t, o.stderr, "mounted "+src+" at "+mountpoint(t, src))
+	require.Equal(t, "on", value(t, src, "canmount"))
+	require.Equal(t, "-", value(t, src, "zxfer:canmount"))
+	require.Contains(t, run(t, "findmnt", "-n", "-o", "OPTIONS", "-S", src), "nosuid,nodev")
 	requireSameFiles(t, src, dst)
 	fill(t, src, "three", 300<<10)
 	zfsCmd(t, "snapshot", src+"@three")
@@ -216,7 +219,7 @@ func TestZFSRestoreTreeRawKey(t *testing.T) {
 		require.Equal(t, !joined, strings.Contains(script, "zfs change-key -i "+back+"/a/b"), o)
 		require.NotContains(t, script, "zfs change-key -i "+back+"/a ")
 		require.Equal(t, back, value(t, back+"/a", "encryptionroot"))
-		run(t, "sh", "-ec", strings.ReplaceAll(script, "file:///PATH", "file://"+key))
+		run(t, "sh", "-ec", strings.NewReplacer("file:///PATH", "file://"+key, "zxfer restore", alphaBin+" restore").Replace(script))
 		for _, below := range []string{"/a", "/a/b"} {
 			require.Equal(t, back, value(t, back+below, "encryptionroot"))
 			run(t, "diff", "-r", mountpoint(t, src+below), mountpoint(t, back+below))

@@ -118,6 +118,8 @@ func questions() []question {
 			map[string]map[string]zfs.Property{"tank/a@w": {"guid": {Value: "8", Source: "-"}}}),
 		ask(hosts.OpEstimate, []zfs.SendSpec{send, send}, []uint64{7, 1<<64 - 1}),
 		ask(hosts.OpHolds, names, map[string][]string{"tank/a@x": {"zxfer:t"}}),
+		ask(hosts.OpMount, zfs.MountRequest{Dataset: "tank/a", Boot: true}, "user 1000 can change /srv"),
+		ask(hosts.OpMountpoints, hosts.None{}, []zfs.Mountpoint{{Dataset: "tank/a", At: "/srv/a"}}),
 		ask(hosts.OpInUse, []string{"/tank/a"}, map[string]string{"/tank/a": "is not empty (x)"}),
 		ask(hosts.OpDigest, hosts.ContentQuery{SendSpec: send}, hosts.Digest{Sum: sum, Bytes: 7}),
 		ask(hosts.OpOffer, offer, ticketFor(offer)),

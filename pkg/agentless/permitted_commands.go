@@ -29,7 +29,6 @@ func Commands() []Command {
 		{"zfs set", "restore to that host, fail over; acltype and restrictions of existing copies"},
 		{"zfs inherit", "restore to that host, fail over"},
 		{"zfs rollback", "restore with rollback; heal from a copy on that host"},
-		{"zfs mount", "restore over a mounted dataset, fail over"},
 		{"zfs unmount", "restore over a mounted dataset, fail over"},
 		{"zfs rename", "rename diverged copies"},
 		{"zfs clone", "drill"},

@@ -3,7 +3,9 @@ package files
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -45,16 +47,28 @@ func openBelow(folder int, name string, flags int) (*os.File, error) {
 // and in no namespace. The mount ends when the returned root and everything opened below it are
 // closed. Until then, the snapshot cannot be destroyed, but the dataset can receive.
 func Mount(source string) (*os.File, error) {
-	root, err := mount(source, "ro")
+	alone := MountOptions{Flags: []string{"ro"},
+		Attributes: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOATIME}
+	root, err := MountDetached(source, alone)
 	if errors.Is(err, unix.EBUSY) {
 		// It is mounted read-write. The kernel has one instance, which stays writable. zxfer only
 		// reads.
-		root, err = mount(source)
+		alone.Flags = nil
+		root, err = MountDetached(source, alone)
 	}
 	return root, err
 }
 
-func mount(source string, flags ...string) (*os.File, error) {
+// MountOptions are the options of a mount.
+type MountOptions struct {
+	Flags      []string          // of the filesystem, such as "ro"
+	Text       map[string]string // of the filesystem, by name
+	Attributes int               // MOUNT_ATTR_NOSUID and others
+}
+
+// MountDetached mounts a ZFS filesystem or snapshot at no path and in no namespace, until the returned root is
+// closed or moved to a path.
+func MountDetached(source string, o MountOptions) (*os.File, error) {
 	config, err := unix.Fsopen("zfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("fsopen zfs: %w", err)
@@ -63,7 +77,12 @@ func mount(source string, flags ...string) (*os.File, error) {
 	if err := unix.FsconfigSetString(config, "source", source); err != nil {
 		return nil, fmt.Errorf("fsconfig source=%s: %w", source, err)
 	}
-	for _, flag := range flags {
+	for _, name := range slices.Sorted(maps.Keys(o.Text)) {
+		if err := unix.FsconfigSetString(config, name, o.Text[name]); err != nil {
+			return nil, fmt.Errorf("fsconfig %s=%s: %w", name, o.Text[name], err)
+		}
+	}
+	for _, flag := range o.Flags {
 		if err := unix.FsconfigSetFlag(config, flag); err != nil {
 			return nil, fmt.Errorf("fsconfig %s: %w", flag, err)
 		}
@@ -71,8 +90,7 @@ func mount(source string, flags ...string) (*os.File, error) {
 	if err := unix.FsconfigCreate(config); err != nil {
 		return nil, fmt.Errorf("mounting %s: %w", source, err)
 	}
-	fd, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC,
-		unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_NOATIME)
+	fd, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, o.Attributes)
 	if err != nil {
 		return nil, fmt.Errorf("fsmount %s: %w", source, err)
 	}

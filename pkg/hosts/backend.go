@@ -19,6 +19,8 @@ import (
 type direct interface {
 	Datasets
 	Copies
+	Mount(ctx context.Context, m zfs.MountRequest) (loose string, err error)
+	Mountpoints(ctx context.Context) ([]zfs.Mountpoint, error)
 	InUse(ctx context.Context, paths []string) (map[string]string, error)
 	Mark(ctx context.Context, property, value string, snapshots []string) error
 	DestroyOrphans(ctx context.Context, all []zfs.Orphan) error

@@ -47,7 +47,6 @@ type Plain interface {
 // Copies has the operations on restored and replicated datasets that zfs(8) suffices for.
 type Copies interface {
 	SetProperties(ctx context.Context, a zfs.PropertyChange) error
-	Mount(ctx context.Context, dataset string) error
 	Unmount(ctx context.Context, dataset string) error
 	Rollback(ctx context.Context, r zfs.Rollback) error
 	RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error

@@ -21,7 +21,7 @@ func Operations() []Operation {
 		OpFacts, OpHostFacts, OpList, OpDatasetOf, OpProperties, OpEstimate, OpHolds,
 		OpSnapshot, OpSnapshotFrozen, OpHold, OpRelease, OpBookmark, OpDestroy, OpCreateParents, OpDiscardPartial,
 		OpDigest, OpOffer, OpTransfer, OpReadFiles, OpBlockSizes, OpInspectDevice, OpDeviceState, OpDigestDevice, OpDigestVolume, OpCapture, OpMeasure,
-		OpSetProperties, OpMount, OpUnmount, OpRollback, OpInheritKey, OpInheritKeyAsserted, OpMakeEncryptionRoot, OpInUse,
+		OpSetProperties, OpMount, OpMountpoints, OpUnmount, OpRollback, OpInheritKey, OpInheritKeyAsserted, OpMakeEncryptionRoot, OpInUse,
 		OpDamage, OpScrub, OpSync, OpRevert,
 		OpFindPools, OpImportPool, OpExportPool,
 		OpCreateDrillClone, OpDestroyDrillClones, OpRunInDrillClone,
@@ -337,8 +337,29 @@ const toGiveBack = "make copies join an encryption root, or check what is in use
 // OpSetProperties changes properties of a dataset.
 var OpSetProperties = Op[zfs.PropertyChange, None]{name: "adjust", plain: withoutAnswer(Plain.SetProperties)}
 
-// OpMount mounts a filesystem at its mountpoint. It ignores a mounted one.
-var OpMount = Op[string, None]{name: "mount", plain: withoutAnswer(Plain.Mount)}
+const toMount = "mount filesystems"
+
+// OpMount mounts a filesystem at its mountpoint, onto a directory that it reaches without following links. It
+// completes the request for a mounted one. It returns why the filesystem is not mounted at boot although the
+// request asks for it, or "".
+var OpMount = Op[zfs.MountRequest, string]{
+	name:    "mount",
+	full:    withoutProgress((*Local).Mount),
+	ability: toMount,
+	check:   func(_ zfs.MountRequest, why *string) error { return plausible(why, shown) },
+}
+
+// maxMountpoints limits the answer of OpMountpoints in bytes.
+const maxMountpoints = MaxAnswer
+
+// OpMountpoints returns the filesystems of all pools that are not mounted now, but that ZFS would mount.
+var OpMountpoints = Op[None, []zfs.Mountpoint]{
+	name:    "mountpoints",
+	full:    withoutProgress(func(l *Local, ctx context.Context, _ None) ([]zfs.Mountpoint, error) { return l.Mountpoints(ctx) }),
+	ability: toMount,
+	answer:  func(None, int) int { return maxMountpoints },
+	check:   func(_ None, all *[]zfs.Mountpoint) error { return plausible(all, shown) },
+}
 
 // OpUnmount unmounts a filesystem and all mounts below it. It ignores an unmounted one.
 var OpUnmount = Op[string, None]{name: "unmount", plain: withoutAnswer(Plain.Unmount)}

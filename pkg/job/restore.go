@@ -332,7 +332,7 @@ func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string
 			left[name] = true
 			continue
 		}
-		if err := hosts.Run(ctx, t.target.Conn, hosts.OpMount, name); err != nil {
+		if _, err := hosts.Call(ctx, t.target.Conn, hosts.OpMount, zfs.MountRequest{Dataset: name, Over: true, Trusted: true}); err != nil {
 			t.rep.Log(fmt.Sprintf("%s is not mounted again: %v", name, err))
 			left[name] = true
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -36,6 +37,13 @@ func (t *restoreJob) handOver(ctx context.Context) error {
 	if err := h.remount(ctx); err != nil {
 		return err
 	}
+	if h.again {
+		command := h.mountCommand()
+		if h.target.Require(ctx, hosts.OpMount) != nil {
+			command += "  # after you install zxfer on " + h.target.Label()
+		}
+		h.mounts = append(h.mounts, command)
+	}
 	t.report.Next = slices.Concat(h.keys, h.joins, h.mounts)
 	return nil
 }
@@ -47,15 +55,19 @@ type handover struct {
 	notMounted map[string]bool // unmounted filesystems; their descendants cannot be mounted either
 	// Commands left to the user: load keys, join encryption roots, mount filesystems.
 	keys, joins, mounts []string
+	again               bool // restored filesystems are left unmounted
 }
 
 func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
 	if !d.Restore.Due {
 		return nil
 	}
-	a := zfs.PropertyChange{Dataset: d.Target, Set: d.Restore.Set}
+	a := zfs.PropertyChange{Dataset: d.Target, Set: maps.Clone(d.Restore.Set)}
+	if a.Set["canmount"] == "on" { // only the mount itself sets it
+		delete(a.Set, "canmount")
+	}
 	for _, name := range d.Restore.Revert {
-		if at.Properties[name].Local() {
+		if at.Properties[name].Local() && name != "canmount" {
 			a.Revert = append(a.Revert, name)
 		}
 	}
@@ -123,16 +135,22 @@ func (h *handover) noteKey(_ context.Context, _ *plan.Dataset, at *zfs.Dataset) 
 	return nil
 }
 
-// mountPlanned mounts a filesystem of the plan if canmount is on.
+// toMount reports whether a restored filesystem is to be mounted, now and at boot. Until it is mounted, it has
+// canmount=noauto: the next boot would mount it by name, through any link that its parent's files have.
+func toMount(d *plan.Dataset, at *zfs.Dataset) bool {
+	pending := at.Properties[zfs.CanMountProperty].Local()
+	return d.Type == zfs.Filesystem && (pending || d.Restore.Due && cmp.Or(d.Restore.Set["canmount"], "on") == "on")
+}
+
+// mountPlanned mounts a filesystem of the plan if canmount is on, or will be.
 func (h *handover) mountPlanned(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
-	canmount := at.Get("canmount")
-	if d.Restore.Due {
-		canmount = cmp.Or(d.Restore.Set["canmount"], "on")
+	switch {
+	case toMount(d, at):
+		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, Boot: true})
+	case d.Type == zfs.Filesystem && !d.Restore.Due && at.Get("canmount") == "on":
+		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, Over: h.restoreJob.remount[at.Name], Trusted: true})
 	}
-	if d.Type != zfs.Filesystem || canmount != "on" {
-		return nil // remount handles filesystems that this restore unmounted
-	}
-	return h.mountOne(ctx, at)
+	return nil // remount handles filesystems that this restore unmounted
 }
 
 // remount mounts the filesystems that this restore unmounted.
@@ -149,7 +167,7 @@ func (h *handover) remount(ctx context.Context) error {
 		}
 		for _, name := range d.Restore.Unmount {
 			if at := h.listing.Find(name); at != nil {
-				if err := h.mountOne(ctx, at); err != nil {
+				if err := h.mountOne(ctx, at, zfs.MountRequest{Dataset: name, Over: true, Trusted: true}); err != nil {
 					return err
 				}
 			}
@@ -160,8 +178,9 @@ func (h *handover) remount(ctx context.Context) error {
 
 // mountOne mounts a filesystem if --mount was given or this restore unmounted it, and its key is loaded. Otherwise it
 // notes the command.
-func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
-	if at.Get("mounted") == "yes" || h.notMounted[at.Name] {
+func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountRequest) error {
+	mounted := at.Get("mounted") == "yes"
+	if mounted && !m.Boot || h.notMounted[at.Name] {
 		return nil
 	}
 	if !strings.HasPrefix(at.Get("mountpoint"), "/") {
@@ -173,18 +192,48 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
 	}
 	root := h.listing.RootOf(at)
 	locked := at.Encrypted() && (root == nil || !root.KeyLoaded())
-	if !h.mount && !h.restoreJob.remount[at.Name] || locked || h.closedAbove(at.Name) {
+	if !h.mount && !h.restoreJob.remount[at.Name] || locked || h.closedAbove(at.Name) || h.target.Require(ctx, hosts.OpMount) != nil {
 		h.notMounted[at.Name] = true
-		h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
+		if m.Boot {
+			h.again = true
+		} else {
+			h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
+		}
 		return nil
 	}
-	if err := hosts.Run(ctx, h.target.Conn, hosts.OpMount, at.Name); err != nil {
+	loose, err := hosts.Call(ctx, h.target.Conn, hosts.OpMount, m)
+	if err != nil {
 		return err
 	}
 	h.changed.Store(true)
 	at.Properties["mounted"] = zfs.Property{Value: "yes", Source: "-"}
-	h.rep.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))
+	if !mounted {
+		h.rep.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))
+	}
+	switch {
+	case loose != "":
+		h.rep.Log(fmt.Sprintf("warning: %s is not mounted at boot: %s, and could redirect the mount", at.Name, loose))
+	case m.Boot:
+		at.Properties["canmount"] = zfs.Property{Value: "on", Source: "local"}
+		delete(at.Properties, zfs.CanMountProperty)
+	}
 	return nil
+}
+
+// mountCommand returns the command that mounts what this restore left unmounted.
+func (h *handover) mountCommand() string {
+	words := []string{"zxfer", "restore", "--mount"}
+	if h.req.Plan.Recursive {
+		words = append(words, "-R")
+	}
+	from, to := h.req.Source, h.req.Target
+	from.Name, to.Name = h.req.Plan.Source, h.state.Target.Root
+	for _, d := range h.report.Plan.Datasets {
+		if d.Source == h.req.Plan.Source && (h.req.Plan.Snapshot != "" || !h.at.IsZero()) {
+			from.Name += "@" + d.Final.Name
+		}
+	}
+	return zfs.CommandLine(append(words, from.String(), to.String()))
 }
 
 func (h *handover) closedAbove(name string) bool {
@@ -197,10 +246,14 @@ func (h *handover) closedAbove(name string) bool {
 }
 
 // unmark removes the properties of an unfinished restore. The dataset will be the source of the
-// next send, so zxfer must not own it.
-func (h *handover) unmark(ctx context.Context, d *plan.Dataset, _ *zfs.Dataset) error {
+// next send, so zxfer must not own it. It records that the filesystem is still to be mounted.
+func (h *handover) unmark(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
 	if !d.Restore.Due {
 		return nil
 	}
-	return hosts.Run(ctx, h.target.Conn, hosts.OpSetProperties, zfs.PropertyChange{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}})
+	a := zfs.PropertyChange{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}}
+	if toMount(d, at) && at.Get("canmount") != "on" {
+		a.Set = map[string]string{zfs.CanMountProperty: "on"}
+	}
+	return hosts.Run(ctx, h.target.Conn, hosts.OpSetProperties, a)
 }

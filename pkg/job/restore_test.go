@@ -64,7 +64,7 @@ func TestRestoreContinuesAfterFailure(t *testing.T) {
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome, "failed at %d", fails)
 		for _, name := range []string{"dst/back", "dst/back/b"} {
-			for property, value := range map[string]string{"readonly": "", "canmount": "", "atime": "off", zfs.FlagsProperty: "", zfs.RestoreProperty: ""} {
+			for property, value := range map[string]string{"readonly": "", "canmount": "noauto", zfs.CanMountProperty: "on", "atime": "off", zfs.FlagsProperty: "", zfs.RestoreProperty: ""} {
 				require.Equal(t, value, w.host.Get(name, property), "%s of %s, failed at %d", property, name, fails)
 			}
 		}

@@ -29,6 +29,9 @@ func (r restores) actions(d *zfs.Dataset, out *Dataset) *RestoreActions {
 		canmount = cmp.Or(g.Set["canmount"], "on")
 	} else {
 		canmount = cmp.Or(r.req.Set["canmount"], t.Get("canmount"))
+		if t.Properties[zfs.CanMountProperty].Local() { // restored, and not mounted yet
+			canmount = "on"
+		}
 	}
 	if d.Type == zfs.Filesystem && canmount == "on" && (t == nil || t.Get("mounted") != "yes") {
 		g.Mountpoint = r.futureMountpoint(out)

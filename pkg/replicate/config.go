@@ -60,6 +60,9 @@ type Job struct {
 	// Recursive includes the descendants of Source.
 	Recursive bool `toml:"recursive,omitempty"`
 	Selection
+	// MountBelow are directories at or below which promote and switch may mount a copy if the source records
+	// that mountpoint. Further ones are permitted without it; see failover.md.
+	MountBelow []string `toml:"mount_below,omitempty"`
 	// Standby is set if a fail over made the source a copy. The job does not run.
 	Standby bool `toml:"standby,omitempty"`
 

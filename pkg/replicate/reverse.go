@@ -55,7 +55,7 @@ func (j *Job) Reverse(t *Target, source, to endpoint.Endpoint) (*Job, error) {
 	}
 	r := &Job{
 		Name: ReverseName(j.Name), Source: source.String(), Recursive: j.Recursive, Selection: j.Selection,
-		Schedule: j.Schedule, Jitter: j.Jitter, Grace: j.Grace, User: j.User,
+		MountBelow: j.MountBelow, Schedule: j.Schedule, Jitter: j.Jitter, Grace: j.Grace, User: j.User,
 		Snapshots: j.Snapshots, Retention: t.Retention, PruneLimit: j.PruneLimit,
 		Parallel: j.Parallel, Retries: j.Retries, Transfer: transfer, Bookmarks: j.Bookmarks, Holds: j.Holds,
 		Freeze: j.Freeze, Before: j.Before, After: j.After, Alert: j.Alert,

@@ -89,6 +89,11 @@ func (j *Job) faults() []*keyError {
 	f.checkName(j.Name)
 	f.endpoint("source", j.Source, false)
 	f.choice(&j.Selection, j.Recursive)
+	for _, dir := range j.MountBelow {
+		if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {
+			f.add(fault.Usagef("write a directory such as /srv/data", "mount_below: %q is not an absolute path below /", dir))
+		}
+	}
 	f.sent(&j.Snapshots.SnapshotLimits)
 	f.patterns("snapshots.adopt", j.Snapshots.Adopt)
 	if _, err := calendar.Parse(j.Schedule); j.Schedule != "" && err != nil {

@@ -39,7 +39,7 @@ func (c Carry) Check(t Type, name, value string) error {
 	}
 	n, named := nativeOf(name), slices.Contains(c.Named, name)
 	switch {
-	case slices.Contains([]string{FlagsProperty, RestoreProperty, RoleProperty, OriginProperty, DirectionProperty, SettingsProperty}, name):
+	case slices.Contains([]string{FlagsProperty, RestoreProperty, RoleProperty, OriginProperty, DirectionProperty, SettingsProperty, CanMountProperty}, name):
 		return ErrNotRequested // zxfer sets its own
 	case ownNamespace(name) && (c.All || named):
 		return ErrReserved

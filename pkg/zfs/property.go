@@ -18,7 +18,7 @@ const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroo
 	"used,available,referenced,written,quota,refquota,reservation,refreservation," +
 	"mountpoint,mounted,canmount,readonly,redacted," +
 	"acltype,aclmode,aclinherit,nbmand,exec,setuid,devices,filesystem_limit,snapshot_limit,sharenfs,sharesmb," + FlagsProperty + "," + RestoreProperty + "," + RoleProperty + "," + OriginProperty + "," + SettingsProperty + "," +
-	DirectionProperty
+	DirectionProperty + "," + CanMountProperty
 
 // LongnameProperty permits file names of more than 255 bytes. A listing has it from OpenZFS 2.3 on. ZFS
 // refuses to set it during a receive (EBUSY), because it activates a feature of the pool.
@@ -62,7 +62,7 @@ func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
 // ancestors of its grant. It excludes mountpoints, shares, key locations, snapshot names and records of a source.
 func AncestorProperties() []string {
 	return slices.DeleteFunc(SurveyProperties(), func(p string) bool {
-		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token", "sharenfs", "sharesmb", OriginProperty, SettingsProperty, DirectionProperty}, p)
+		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token", "sharenfs", "sharesmb", OriginProperty, SettingsProperty, DirectionProperty, CanMountProperty}, p)
 	})
 }
 

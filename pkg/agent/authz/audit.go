@@ -90,6 +90,12 @@ func nameList(names *[]string) account { return account{items: quoted(*names)} }
 // singleName returns the account of one name.
 func singleName(name *string) account { return account{items: []string{quote(*name)}} }
 
+// mountedName returns the account of a mount.
+func mountedName(m *zfs.MountRequest) account {
+	name := clipName(m.Dataset)
+	return singleName(&name)
+}
+
 // bookmarkNames returns the account of bookmarks and their snapshots.
 func bookmarkNames(marks *map[string]string) (a account) {
 	for _, b := range slices.Sorted(maps.Keys(*marks)) {

@@ -21,6 +21,7 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[hosts.Tagged]():        fieldNames("Tag Snapshots", ""),
 	reflect.TypeFor[hosts.PropertyQuery](): fieldNames("Names Properties", ""),
 	reflect.TypeFor[zfs.PropertyChange]():  fieldNames("Dataset Set Revert", ""),
+	reflect.TypeFor[zfs.MountRequest]():    fieldNames("Dataset Over Trusted", "At Boot"), // OpMount judges the last two
 	reflect.TypeFor[hosts.ListQuery]():     fieldNames("Dataset Only User", "Recursive Versions Newest NoAncestors Identity Changed Brief"),
 	reflect.TypeFor[zfs.StreamFlags]():     fieldNames("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():        fieldNames("Dataset From Through To Flags Token", ""),

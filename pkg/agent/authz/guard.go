@@ -32,6 +32,7 @@ type Host interface {
 	DatasetOf(ctx context.Context, path string) (string, error)
 	Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error)
 	InUse(ctx context.Context, paths []string) (map[string]string, error)
+	Mountpoints(ctx context.Context) ([]zfs.Mountpoint, error)
 }
 
 // NewGuard returns a Guard for the host h. audit gets printable lines: every refusal (except

@@ -78,7 +78,7 @@ func TestRefusalNamesMissingGrant(t *testing.T) {
 		`clone-aside {"snapshot":"vault/web1/a@x"}`: "--allow drill=vault/web1/a",
 		`snapshot ["vault/web1@x"]`:                 "--allow send=vault/web1",
 		`scrub "vault/web1"`:                        "--allow heal=vault/web1",
-		`mount "vault/web1"`:                        "--allow restore=",
+		`mount {"dataset":"vault/web1"}`:            "--allow restore=",
 		`create-parents "tank/a"`:                   "--allow receive=tank/a",
 		`list {"dataset":"tank/a b"}`:               "--allow 'send=tank/a b' or --allow 'receive=tank/a b'",
 		`transfer {"from":{"stream":{"spec":{"dataset":"vault/web1","to":"x"}}},"to":{"accept":{"session":"s"}}}`: "--allow send=vault/web1",

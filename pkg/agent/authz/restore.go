@@ -3,6 +3,7 @@ package authz
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,30 +56,41 @@ func mayMakeEncryptionRoot(ctx context.Context, g *Guard, dataset *string) error
 	return g.checkTreeRoles(ctx, *dataset)
 }
 
-// mayMount permits mounting a restored dataset on a directory in which it hides nothing. The
-// refusal does not show what it would hide.
-func mayMount(ctx context.Context, g *Guard, dataset *string) error {
-	if err := beingRestored(ctx, g, dataset); err != nil {
-		return err
+// mayMount permits mounting a restored dataset on a directory in which it hides nothing and which is the
+// mountpoint of no other dataset. The refusal does not show what it would hide.
+func mayMount(ctx context.Context, g *Guard, m *zfs.MountRequest) error {
+	if m.Over || m.Trusted {
+		return errors.New("mounting over files, or with setuid programs, is not permitted")
 	}
-	have, err := g.host.Properties(ctx, []string{*dataset}, []string{"mountpoint", "mounted"})
+	have, err := g.host.Properties(ctx, []string{m.Dataset}, []string{"mountpoint", "mounted", zfs.CanMountProperty})
 	if err != nil {
 		return err
 	}
-	path := have[*dataset]["mountpoint"].Value
-	if have[*dataset]["mounted"].Value == "yes" || !strings.HasPrefix(path, "/") {
+	p := have[m.Dataset]
+	if !within(m.Dataset, g.policy.Restored) || !p[zfs.CanMountProperty].Local() { // restored, and not yet mounted
+		if err := beingRestored(ctx, g, &m.Dataset); err != nil {
+			return err
+		}
+	}
+	path := p["mountpoint"].Value
+	if p["mounted"].Value == "yes" || !strings.HasPrefix(path, "/") {
 		return nil
 	}
+	all, err := g.host.Mountpoints(ctx)
+	if err != nil {
+		return err
+	}
 	found, err := g.host.InUse(ctx, []string{path})
-	if err == nil && found[path] != "" {
-		err = fmt.Errorf("mounting %s would hide the files in its directory: check them, and mount it manually", *dataset)
+	other := slices.ContainsFunc(all, func(o zfs.Mountpoint) bool { return o.At == path && o.Dataset != m.Dataset })
+	if err == nil && (found[path] != "" || other) {
+		err = fmt.Errorf("mounting %s would hide the files in its directory, or of another dataset: check them, and mount it manually", m.Dataset)
 	}
 	return err
 }
 
-// maySetProperties permits undoing the precautions on a restored dataset, recording the properties of
-// the source on a copy, setting the access properties that a copy lacks, and removing the record of the direction from a
-// source. No grant permits a change of roles (zfs.RoleProperty).
+// maySetProperties permits making a restored dataset writable, recording the properties of the source on a copy,
+// setting the access properties that a copy lacks, and removing the record of the direction from a source. Only
+// OpMount sets canmount=on, after the mount. No grant permits a change of roles (zfs.RoleProperty).
 func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
 	if isRecord, err := setsRecord(a); isRecord && within(a.Dataset, g.policy.Receive) {
 		return cmp.Or(err, g.checkRole(ctx, a.Dataset))
@@ -90,12 +102,16 @@ func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) erro
 		return nil // the next stream in the other direction compares block sizes again
 	}
 	for name, value := range a.Set {
-		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {
+		switch {
+		case name == "readonly" && zfs.CheckValue(name, value) == nil:
+		case name == "canmount" && (value == "noauto" || value == "off"):
+		case name == zfs.CanMountProperty && value == "on":
+		default:
 			return fmt.Errorf("setting property %q to %q is not permitted", clipName(name), clipName(value))
 		}
 	}
 	for _, name := range a.Revert {
-		if !slices.Contains([]string{"readonly", "canmount", zfs.FlagsProperty, zfs.RestoreProperty}, name) {
+		if !slices.Contains([]string{"readonly", zfs.FlagsProperty, zfs.RestoreProperty}, name) {
 			return fmt.Errorf("changing property %q is not permitted", clipName(name))
 		}
 	}

@@ -20,6 +20,7 @@ func TestRestoreGrant(t *testing.T) {
 	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web", "other")
 	h.Set("tank/back", zfs.RestoreProperty, "on")
 	h.Set("vault/web", zfs.RestoreProperty, "on")
+	h.Create("tank/done", map[string]string{zfs.CanMountProperty: "on"})
 	for name, status := range map[string]string{"vault/copy": "unavailable", "vault/open": "available", "vault/known": "unavailable", "other/copy": "unavailable"} {
 		h.Create(name, map[string]string{"keystatus": status, "keylocation": "prompt"})
 	}
@@ -50,7 +51,11 @@ func TestRestoreGrant(t *testing.T) {
 		allowed  bool
 	}{
 		{"adjust", adjust("tank/back", "readonly", "off"), true},
-		{"adjust", `{"dataset":"tank/back","revert":["readonly","canmount","zxfer:stream","zxfer:restore"]}`, true},
+		{"adjust", `{"dataset":"tank/back","revert":["readonly","zxfer:stream","zxfer:restore"]}`, true},
+		{"adjust", `{"dataset":"tank/back","revert":["canmount"]}`, false},
+		{"adjust", adjust("tank/back", "canmount", "on"), false},
+		{"adjust", adjust("tank/back", zfs.CanMountProperty, "on"), true},
+		{"adjust", adjust("tank/a", zfs.CanMountProperty, "on"), false},
 		{"adjust", adjust("tank/back", "canmount", "off"), true},
 		{"adjust", adjust("tank/back", "mountpoint", "/etc"), false},
 		{"adjust", adjust("tank/back", "readonly", "x"), false},
@@ -74,9 +79,13 @@ func TestRestoreGrant(t *testing.T) {
 		{"transfer", stream("tank/a", 7, "acltype", "off"), false},
 		{"transfer", stream("vault/web", 7, "acltype", "off"), false},
 		{"transfer", stream("vault/new", 0, "acltype", "posix"), true},
-		{"mount", `"tank/back"`, true},
-		{"mount", `"tank/a"`, false},
-		{"mount", `"vault/web"`, false},
+		{"mount", `{"dataset":"tank/back","at":"/srv","boot":true}`, true},
+		{"mount", `{"dataset":"tank/back","over":true}`, false},
+		{"mount", `{"dataset":"tank/back","trusted":true}`, false},
+		{"mount", `{"dataset":"tank/done"}`, true},
+		{"mountpoints", `{}`, false},
+		{"mount", `{"dataset":"tank/a"}`, false},
+		{"mount", `{"dataset":"vault/web"}`, false},
 		{"join-key", `"tank/back"`, true},
 		{"join-key", `"tank/a"`, false},
 		{"join-key", `"vault/copy"`, true},
@@ -187,16 +196,20 @@ func TestRestoreGrantMountsOnlyFreeMountpoint(t *testing.T) {
 	p, err := Parse([]string{"restore=tank"}, nil, false)
 	require.NoError(t, err)
 	g := NewGuard(p, full{hosts.On(h, "test", func(string) {}), "/srv"}, func(string) {})
-	_, err = admit(t, g, "mount", `"tank/back"`)
+	_, err = admit(t, g, "mount", `{"dataset":"tank/back"}`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.NotContains(t, err.Error(), "secret")
 	for _, path := range []string{"/srv", "legacy", "none"} {
 		h.Set("tank/back", "mountpoint", path)
-		_, err = admit(t, g, "mount", `"tank/back"`)
+		_, err = admit(t, g, "mount", `{"dataset":"tank/back"}`)
 		require.NoError(t, err, path)
 	}
+	h.Create("tank/locked", map[string]string{"mountpoint": "/srv", "canmount": "on", "keystatus": "unavailable"})
+	h.Set("tank/back", "mountpoint", "/srv")
+	_, err = admit(t, g, "mount", `{"dataset":"tank/back"}`)
+	require.ErrorContains(t, err, "or of another dataset", "it is mounted there later")
 	h.Set("tank/back", "mountpoint", "/home")
 	h.Set("tank/back", "mounted", "yes")
-	_, err = admit(t, g, "mount", `"tank/back"`)
+	_, err = admit(t, g, "mount", `{"dataset":"tank/back"}`)
 	require.NoError(t, err)
 }

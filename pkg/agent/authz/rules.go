@@ -43,7 +43,8 @@ func rules() map[string]anyRule {
 		of(hosts.OpTransfer, changes(mayTransfer, transferNames).needs("send", "receive")),
 
 		of(hosts.OpSetProperties, changes(maySetProperties, propertyNames).needs("restore")),
-		of(hosts.OpMount, changes(mayMount, singleName).needs("restore")),
+		of(hosts.OpMount, changes(mayMount, mountedName).needs("restore")),
+		of(hosts.OpMountpoints, reads(denyHostFacts[hosts.None])),
 		of(hosts.OpInheritKey, changes(mayInheritKey, singleName).needs("receive")),
 		of(hosts.OpMakeEncryptionRoot, changes(mayMakeEncryptionRoot, singleName).needs("receive")),
 

@@ -138,8 +138,10 @@ func TestFailedQueryIsRefused(t *testing.T) {
 		"versions of a token": {zfs.OpList, func(ctx context.Context, g *Guard) error { return mayEstimate(ctx, g, &[]zfs.SendSpec{token}) }},
 		"origin of a token":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayEstimate(ctx, g, &[]zfs.SendSpec{token}) }},
 		"encryption":          {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayEstimate(ctx, g, &[]zfs.SendSpec{plain}) }},
-		"mark of a restore":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayMount(ctx, g, &dataset) }},
-		"root of a grant":     {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayCreateParents(ctx, g, &parent) }},
+		"mark of a restore": {zfs.OpGet, func(ctx context.Context, g *Guard) error {
+			return mayMount(ctx, g, &zfs.MountRequest{Dataset: dataset})
+		}},
+		"root of a grant": {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayCreateParents(ctx, g, &parent) }},
 		"target of a restore": {zfs.OpGet, func(ctx context.Context, g *Guard) error {
 			return g.checkReceive(ctx, &zfs.ReceiveSpec{Target: dataset})
 		}},

@@ -56,7 +56,7 @@ func TestTreeOperationsAskForRolesBelow(t *testing.T) {
 	}
 	for _, op := range []string{
 		"facts", "host-facts", "list", "dataset-of", "properties", "estimate", "holds", "snapshot", "hold", "bookmark", "digest", "offer",
-		"read-files", "block-sizes", "capture", "occupied", "damage", "scrub", "sync", "clone-aside", "remove-aside", // change no copy
+		"read-files", "block-sizes", "capture", "occupied", "mountpoints", "damage", "scrub", "sync", "clone-aside", "remove-aside", // change no copy
 		"mount", "revert", // only a restored dataset, and a snapshot of a heal
 		"snapshot-frozen", "inspect-device", "device-state", "digest-device", "digest-volume", "measure", "unmount", "rollback",
 		"take-key", "find-pools", "import-pool", "export-pool", "run-aside", // never permitted

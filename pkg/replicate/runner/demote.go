@@ -22,6 +22,9 @@ import (
 // demote makes the former source a copy, after the copy became the source.
 func (s *roleSwitch) demote(ctx context.Context) error {
 	if s.state == decide.Switched {
+		if err := s.planTakeover(ctx, recorded); err != nil { // copies that waited for their key
+			return err
+		}
 		s.addFileStep()
 		return s.finish(ctx)
 	}
@@ -183,7 +186,7 @@ func (s *roleSwitch) abort(ctx context.Context) error {
 	if err := s.list(ctx); err != nil {
 		return err
 	}
-	s.planRestore(func(d *zfs.Dataset) (string, bool, error) {
+	s.planRestore(ctx, func(d *zfs.Dataset) (string, bool, error) {
 		o, known, err := recorded(d)
 		return o.Set["readonly"], known && o.Set["readonly"] != "" && o.Set["readonly"] != d.Get("readonly"), err
 	})
@@ -196,12 +199,12 @@ func (s *roleSwitch) undo(ctx context.Context) error {
 	f.result = &Failover{Schema: SwitchSchema}
 	back := *s
 	back.failover = &f
-	back.planRestore(func(*zfs.Dataset) (string, bool, error) { return "", false, nil })
+	back.planRestore(ctx, func(*zfs.Dataset) (string, bool, error) { return "", false, nil })
 	return back.carryOut(ctx)
 }
 
 // planRestore plans to make the source writable and to mount it. readonly returns the value to set.
-func (s *roleSwitch) planRestore(readonly func(*zfs.Dataset) (value string, change bool, err error)) {
+func (s *roleSwitch) planRestore(ctx context.Context, readonly func(*zfs.Dataset) (value string, change bool, err error)) {
 	src := s.jobRun.source
 	for _, d := range s.reads.Datasets {
 		switch value, change, err := readonly(d); {
@@ -213,7 +216,7 @@ func (s *roleSwitch) planRestore(readonly func(*zfs.Dataset) (value string, chan
 	}
 	for _, d := range s.v.All {
 		if d.Type == zfs.Filesystem && d.Get("canmount") == "on" && strings.HasPrefix(d.Get("mountpoint"), "/") && (!d.Encrypted() || d.KeyLoaded()) {
-			s.add(src, zfs.CommandLine([]string{"zfs", "mount", d.Name}), func(ctx context.Context) error { return hosts.Run(ctx, src, hosts.OpMount, d.Name) })
+			s.planMountAgain(ctx, d)
 		}
 	}
 	if r := s.roleBefore(); r.Kind != "" {
@@ -228,6 +231,19 @@ func (s *roleSwitch) planRestore(readonly func(*zfs.Dataset) (value string, chan
 		}
 		s.forget(src, d, will...)
 	}
+}
+
+// planMountAgain plans to mount a filesystem of the source that this switch unmounted.
+func (s *roleSwitch) planMountAgain(ctx context.Context, d *zfs.Dataset) {
+	src := s.jobRun.source
+	if src.host.Require(ctx, hosts.OpMount) != nil {
+		s.result.Next = append(s.result.Next, fmt.Sprintf("%s: check that no part of %s is a symbolic link, and mount %s", src.host.Label(), d.Get("mountpoint"), d.Name))
+		return
+	}
+	s.add(src, "mount "+d.Name, func(ctx context.Context) error {
+		_, err := hosts.Call(ctx, src, hosts.OpMount, zfs.MountRequest{Dataset: d.Name, Over: true, Trusted: true})
+		return err
+	})
 }
 
 // roleBefore returns the role that the source had before the switch: the zero Role, or that of a copy

@@ -241,7 +241,7 @@ func (f *failover) again(flags string) string {
 	if f.result.Schema == SwitchSchema {
 		verb = "switch"
 	}
-	return f.command(strings.Join([]string{verb, flags, f.job.Name, f.t.name}, " "))
+	return f.command(strings.Join(strings.Fields(strings.Join([]string{verb, flags, f.job.Name, f.t.name}, " ")), " "))
 }
 
 // newRoleID returns a random ID of a fail over.

@@ -111,7 +111,7 @@ func TestPromoteKilled(t *testing.T) {
 		require.Equal(t, dead, err != nil)
 		_, err = p.doPromote(t, FailoverOptions{})
 		require.NoError(t, err, "operation %d", at)
-		for name, path := range map[string]string{"dst/copy/a": "/data", "dst/copy/a/c": "/elsewhere"} {
+		for name, path := range map[string]string{"dst/copy/a": "/data", "dst/copy/a/c": "/srv/elsewhere"} {
 			require.Equal(t, []string{path, "on", "yes", "off"}, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted"), p.Get(name, "readonly")}, "operation %d, %s", at, name)
 		}
 		require.Contains(t, p.held("dst/copy/a@"+p.names("dst/copy/a")[0]), replicate.Tag("home", "near"))

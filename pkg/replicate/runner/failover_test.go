@@ -54,7 +54,7 @@ func newRolePair(t *testing.T) *rolePair {
 		p.Set(name, "canmount", "on")
 		p.Set(name, "mounted", "yes")
 	}
-	p.Set("src/a/c", "mountpoint", "/elsewhere")
+	p.Set("src/a/c", "mountpoint", "/srv/elsewhere")
 	for _, n := range []string{"src/a", "src/a/c"} {
 		p.Set(n, "readonly", "off") // the simulation inherits nothing
 	}
@@ -135,7 +135,7 @@ func TestSwitchThereAndBack(t *testing.T) {
 	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
 	a, b := p.role(t, "src/a"), p.role(t, "dst/copy/a")
 	require.Equal(t, []any{zfs.RoleStandby, zfs.RoleSource, a.ID}, []any{a.Kind, b.Kind, b.ID})
-	for name, want := range map[string][]string{"src/a": {"/data", "noauto", "no"}, "dst/copy/a": {"/data", "on", "yes"}, "dst/copy/a/c": {"/elsewhere", "on", "yes"}} {
+	for name, want := range map[string][]string{"src/a": {"/data", "noauto", "no"}, "dst/copy/a": {"/data", "on", "yes"}, "dst/copy/a/c": {"/srv/elsewhere", "on", "yes"}} {
 		require.Equal(t, want, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted")}, name)
 	}
 	info, err := os.Stat(p.file)

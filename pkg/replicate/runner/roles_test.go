@@ -15,13 +15,21 @@ import (
 func TestHostileOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ root, child, want string }{
-		"system directory":       {`{"set":{"mountpoint":"/etc/cron.d"}}`, "", "directory of the system"},
-		"root":                   {`{"set":{"mountpoint":"/"}}`, "", "directory of the system"},
-		"hidden directory":       {`{"set":{"mountpoint":"/home/x/.ssh"}}`, "", "hidden directory"},
+		"system directory":       {`{"set":{"mountpoint":"/etc/cron.d"}}`, "", "outside of the directories that this host permits"},
+		"root":                   {`{"set":{"mountpoint":"/"}}`, "", "outside of the directories that this host permits"},
+		"hidden directory":       {`{"set":{"mountpoint":"/srv/x/.ssh"}}`, "", "outside of the directories"},
+		"login":                  {`{"set":{"mountpoint":"/home/alice"}}`, "", "outside of the directories"},
+		"cloud-init":             {`{"set":{"mountpoint":"/var/lib/cloud/scripts/per-boot"}}`, "", "outside of the directories"},
+		"system extension":       {`{"set":{"mountpoint":"/var/lib/extensions"}}`, "", "outside of the directories"},
+		"configuration":          {`{"set":{"mountpoint":"/var/lib/confexts"}}`, "", "outside of the directories"},
+		"programs":               {`{"set":{"mountpoint":"/opt/bin"}}`, "", "outside of the directories"},
+		"EFI system partition":   {`{"set":{"mountpoint":"/efi"}}`, "", "outside of the directories"},
+		"/srv itself":            {`{"set":{"mountpoint":"/srv"}}`, "", "outside of the directories"},
+		"similar name":           {`{"set":{"mountpoint":"/srvx/a"}}`, "", "outside of the directories"},
 		"dots":                   {`{"set":{"mountpoint":"/data/../etc"}}`, "", "not a clean path"},
-		"child":                  {`{"set":{"mountpoint":"/data"}}`, `{"set":{"mountpoint":"/usr/bin"}}`, "directory of the system"},
+		"child":                  {`{"set":{"mountpoint":"/data"}}`, `{"set":{"mountpoint":"/usr/bin"}}`, "outside of the directories that this host permits"},
 		"twice":                  {`{"set":{"mountpoint":"/data"}}`, `{"set":{"mountpoint":"/data"}}`, "have the mountpoint"},
-		"another dataset":        {`{"set":{"mountpoint":"/taken"}}`, "", "it is the mountpoint of dst/other"},
+		"another dataset":        {`{"set":{"mountpoint":"/srv/taken"}}`, "", "it is the mountpoint of dst/other"},
 		"another property":       {`{"set":{"mountpoint":"/data","setuid":"on"}}`, "", "unexpected property setuid"},
 		"unknown field":          {`{"x":1}`, "", "did not write"},
 		"not JSON":               {`x`, "", "did not write"},
@@ -37,7 +45,7 @@ func TestHostileOrigin(t *testing.T) {
 			t.Parallel()
 			p := newRolePair(t)
 			require.NoError(t, p.runJob(t, "home"))
-			p.Create("dst/other", map[string]string{"mountpoint": "/taken", "canmount": "on"})
+			p.Create("dst/other", map[string]string{"mountpoint": "/srv/taken", "canmount": "on", "keystatus": "unavailable"})
 			p.Set("dst/copy/a", zfs.OriginProperty, tt.root)
 			if tt.child != "" {
 				p.Set("dst/copy/a/c", zfs.OriginProperty, tt.child)

@@ -165,13 +165,15 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 			return err
 		}
 	}
-	takeover := s.result.Steps
-	s.result.Steps = nil
+	takeover, next := s.result.Steps, s.result.Next
+	s.result.Steps, s.result.Next = nil, []string{}
 	s.planHandover()
 	s.noteOthers()
 	if s.DryRun {
-		s.planCopyRole()
-		s.result.Steps = append(s.result.Steps, takeover...)
+		if err := s.planCopyRole(ctx); err != nil {
+			return err
+		}
+		s.result.Steps, s.result.Next = append(s.result.Steps, takeover...), append(s.result.Next, next...)
 		s.planEnd()
 		return nil
 	}
@@ -179,8 +181,7 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 		return err
 	}
 	s.willRecord = false
-	s.planCopyRole()
-	if err := s.planTakeover(ctx, recorded); err != nil {
+	if err := cmp.Or(s.planCopyRole(ctx), s.planTakeover(ctx, recorded)); err != nil {
 		return err
 	}
 	s.planEnd()
@@ -188,9 +189,13 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 }
 
 // planCopyRole plans that the copy becomes the source. After that step, a switch cannot be aborted.
-func (s *roleSwitch) planCopyRole() {
+func (s *roleSwitch) planCopyRole(ctx context.Context) error {
+	if err := s.restrict(ctx); err != nil {
+		return err
+	}
 	s.target.Role = s.role(zfs.RoleSource)
 	s.set(s.t, s.copyRoot, map[string]string{zfs.RoleProperty: s.target.Role.String()})
+	return nil
 }
 
 // planEnd plans the steps after the copy is writable: the source becomes its copy.

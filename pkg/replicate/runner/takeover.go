@@ -17,11 +17,13 @@ import (
 // takenOver is a copy that takes over the properties of its source.
 type takenOver struct {
 	*zfs.Dataset
-	set, canmount map[string]string // nil = nothing to set
-	revert        []string
-	at            string // directory to mount it on, "" = none
-	recorded      bool   // another host chose a part of at
-	settings      zfs.Settings
+	set      map[string]string // nil = nothing to set
+	canmount string            // "" = of a volume
+	revert   []string
+	at       string // directory to mount it on, "" = none
+	recorded bool   // another host chose a part of at
+	within   bool   // at is in the files of the parent, which is a copy
+	settings zfs.Settings
 }
 
 // planTakeover appends the steps that make the copy writable and mount it as its source. origin
@@ -59,7 +61,7 @@ func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (
 		return err
 	}
 	f.planSettings(all)
-	f.takeoverSteps(all)
+	f.takeoverSteps(ctx, all)
 	return nil
 }
 
@@ -87,7 +89,7 @@ func (f *failover) rootProperties(c *takenOver, o zfs.Origin, known bool) error 
 	}
 	c.recorded = f.Mountpoint == ""
 	c.at = mountpoint
-	c.canmount = map[string]string{"canmount": cmp.Or(o.Set["canmount"], "on")}
+	c.canmount = cmp.Or(o.Set["canmount"], "on")
 	return nil
 }
 
@@ -104,10 +106,10 @@ func (f *failover) childProperties(c *takenOver, o zfs.Origin, above *takenOver)
 	}
 	value := o.Set["mountpoint"]
 	if f.Mountpoint == "none" { // the user mounts the tree later
-		c.canmount = map[string]string{"canmount": "noauto"}
+		c.canmount = "noauto"
 		return
 	}
-	if err := checkRecorded(value); value != "" && err != nil && f.Mountpoint != "" {
+	if err := f.checkRecorded(value); strings.HasPrefix(value, "/") && err != nil && f.Mountpoint != "" {
 		f.note("%s: the recorded mountpoint is not used, the dataset inherits: %v", c.Name, err)
 		value = ""
 	}
@@ -118,47 +120,69 @@ func (f *failover) childProperties(c *takenOver, o zfs.Origin, above *takenOver)
 	} else if above != nil && strings.HasPrefix(above.at, "/") {
 		c.at, c.recorded = strings.TrimSuffix(above.at, "/")+strings.TrimPrefix(c.Name, zfs.ParentOf(c.Name)), above.recorded
 	}
-	c.canmount = map[string]string{"canmount": cmp.Or(o.Set["canmount"], "on")}
+	c.within = above != nil && strings.HasPrefix(c.at, strings.TrimSuffix(above.at, "/")+"/")
+	c.canmount = cmp.Or(o.Set["canmount"], "on")
 }
 
-// mounts reports whether the copy is to be mounted.
-func (c *takenOver) mounts() bool {
-	return c.Type == zfs.Filesystem && c.canmount["canmount"] == "on" && strings.HasPrefix(c.at, "/")
+// mounts reports whether the copy is to be mounted, now and at boot.
+func (c *takenOver) mounts() bool { return c.canmount == "on" && strings.HasPrefix(c.at, "/") }
+
+// isMounted reports whether the copy is mounted where it is to be mounted.
+func (c *takenOver) isMounted() bool {
+	return c.Get("mounted") == "yes" && c.Get("mountpoint") == c.at
 }
 
-// systemDirectories are directories of the operating system. If an entry ends in "/", directories
-// below it count, too.
-func systemDirectories() []string {
-	return []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/proc/", "/root/", "/run/", "/sbin/", "/sys/", "/usr/",
-		"/var/spool/", "/var/run/", "/var/lib/zxfer/", "/", "/var", "/var/lib", "/var/log", "/var/cache", "/var/tmp", "/tmp", "/home", "/opt", "/srv", "/mnt", "/media"}
-}
-
-// checkRecorded returns an error for a mountpoint that another host must not choose.
-func checkRecorded(at string) error {
+// checkRecorded returns an error for a mountpoint that another host chose, unless it is below a directory that
+// this host permits: those of mount_below, the mountpoint that the dataset has on this host, and a few
+// directories for data.
+func (f *failover) checkRecorded(at string) error {
+	within := func(dir string) bool { return at == dir || strings.HasPrefix(at, strings.TrimSuffix(dir, "/")+"/") }
 	if path.Clean(at) != at {
 		return fmt.Errorf("%q is not a clean path", at)
 	}
-	if strings.Contains(at, "/.") {
-		return fmt.Errorf("%s is below a hidden directory", at)
+	if slices.ContainsFunc(f.job.MountBelow, within) {
+		return nil
 	}
-	for _, dir := range systemDirectories() {
-		below, isTree := strings.CutSuffix(dir, "/")
-		if at == dir || isTree && dir != "/" && (at == below || strings.HasPrefix(at, dir)) {
-			return fmt.Errorf("%s is a directory of the system", at)
+	for _, d := range f.copies() {
+		// No stream and no restricted key sets a local mountpoint.
+		if p := d.Properties["mountpoint"]; p.Local() && strings.HasPrefix(p.Value, "/") && p.Value != "/" && within(p.Value) {
+			return nil
 		}
 	}
-	return nil
+	if slices.ContainsFunc(f.dataDirectories(), within) && !strings.Contains(at, "/.") {
+		return nil
+	}
+	return fmt.Errorf("%s is outside of the directories that this host permits", at)
 }
 
-// checkMountpoints refuses mountpoints of the system, of other datasets, and directories that are
-// not empty.
+// dataDirectories returns directories at which a source may choose a mountpoint, or only below which if they end
+// in "/". No program of the system reads new directories there.
+func (f *failover) dataDirectories() []string {
+	all := []string{"/srv/", "/mnt/", "/data", "/export", "/" + zfs.PoolOf(f.copyRoot)}
+	if !f.SourceUnknown { // the job file names the pool
+		all = append(all, "/"+zfs.PoolOf(f.root))
+	}
+	return slices.DeleteFunc(all, func(dir string) bool { return slices.Contains(systemDirectories(), dir) })
+}
+
+// systemDirectories are directories of the operating system, after which a pool could be named.
+func systemDirectories() []string {
+	return []string{"/bin", "/boot", "/dev", "/efi", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/opt", "/proc", "/root", "/run", "/sbin", "/sys",
+		"/tmp", "/usr", "/var"}
+}
+
+// checkMountpoints refuses mountpoints that this host does not permit, those of other datasets, and directories
+// that are not empty.
 func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error {
 	var paths []string
 	by := map[string]*takenOver{}
 	other := "choose another mountpoint: " + f.again("--mountpoint PATH") + "\nor mount it later: " + f.again("--mountpoint none")
 	for _, c := range all {
 		// Also of a dataset that is not mounted now: a later zfs mount would use it.
-		if err := checkRecorded(c.at); c.recorded && strings.HasPrefix(c.at, "/") && err != nil {
+		if err := f.checkRecorded(c.at); c.recorded && strings.HasPrefix(c.at, "/") && err != nil {
+			if !f.SourceUnknown {
+				other = fmt.Sprintf("permit it in the job file: mount_below = [%q]\n", path.Dir(c.at)) + other
+			}
 			return fault.Refusef(other, "%s: %s: the recorded mountpoint is not used: %w", f.t.host.Label(), c.Name, err)
 		}
 		if !c.mounts() {
@@ -168,37 +192,46 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 			return fault.Refusef(other, "%s: %s and %s have the mountpoint %s", f.t.host.Label(), twice.Name, c.Name, c.at)
 		}
 		by[c.at] = c
-		if c.Get("mounted") != "yes" || c.Get("mountpoint") != c.at {
+		if !c.isMounted() {
 			paths = append(paths, c.at)
 		}
 	}
-	if len(paths) == 0 {
+	if len(paths) == 0 || f.cannotMount(ctx) {
 		return nil
 	}
-	pool, err := f.t.list(ctx, hosts.ListQuery{Dataset: zfs.PoolOf(f.copyRoot), Recursive: true})
+	mountpoints, err := hosts.Call(ctx, f.t, hosts.OpMountpoints, hosts.None{})
 	if err != nil {
 		return err
 	}
-	mine := map[string]bool{}
-	for _, c := range all {
-		mine[c.Name] = true
-	}
-	for _, d := range pool.Datasets {
-		c := by[d.Get("mountpoint")]
-		if c == nil || mine[d.Name] || d.Get("canmount") != "on" && d.Get("mounted") != "yes" || f.freed[d.Get("mountpoint")] {
-			continue
+	for _, m := range mountpoints {
+		own := slices.ContainsFunc(all, func(c *takenOver) bool { return c.Name == m.Dataset }) || f.isLeft(ctx, m.Dataset)
+		if c := by[m.At]; c != nil && !own {
+			return fault.Refusef(other, "%s: %s cannot mount at %s: it is the mountpoint of %s, which is not mounted now", f.t.host.Label(), c.Name, c.at, m.Dataset)
 		}
-		return fault.Refusef(other, "%s: %s cannot mount at %s: it is the mountpoint of %s", f.t.host.Label(), c.Name, c.at, d.Name)
 	}
 	return f.checkDirectories(ctx, paths, by, other)
 }
 
+// isLeft reports whether a dataset of the copy's computer belongs to the source, which is not mounted at the copy's
+// mountpoint: a switch changes its canmount, or it belongs to another host, such as a container.
+func (f *failover) isLeft(ctx context.Context, dataset string) bool {
+	source := f.jobRun.source
+	if f.sourceUnknown || f.source.err != nil || dataset != f.root && !strings.HasPrefix(dataset, f.root+"/") {
+		return false
+	}
+	a, errA := source.host.Facts(ctx) // cached
+	b, errB := f.t.host.Facts(ctx)
+	same, _ := hosts.SameKernel(a, b)
+	return errA == nil && errB == nil && same && (f.result.Schema == SwitchSchema || source.at.Host != f.t.at.Host)
+}
+
+// cannotMount reports whether the copy's host has no zxfer, so that nothing checks a mount there.
+func (f *failover) cannotMount(ctx context.Context) bool {
+	return f.t.host.Require(ctx, hosts.OpMount) != nil
+}
+
 // checkDirectories refuses directories whose contents a mount would hide.
 func (f *failover) checkDirectories(ctx context.Context, paths []string, by map[string]*takenOver, hint string) error {
-	if f.t.host.Require(ctx, hosts.OpInUse) != nil {
-		f.note("%s: cannot check without zxfer whether %s is empty", f.t.host.Label(), strings.Join(paths, ", "))
-		return nil
-	}
 	found, err := hosts.Call(ctx, f.t, hosts.OpInUse, paths)
 	if err != nil {
 		return err
@@ -211,28 +244,50 @@ func (f *failover) checkDirectories(ctx context.Context, paths []string, by map[
 	return nil
 }
 
-// takeoverSteps appends the steps for the copies: properties first, then mounts, ancestors first.
-// The records of the source are removed last, so that an interrupted command can repeat the steps.
-func (f *failover) takeoverSteps(all []*takenOver) {
+// takeoverSteps appends the steps for the copies: properties first, then mounts, ancestors first. Until a copy is
+// mounted, it has canmount=noauto: ZFS mounts by name, and follows links in the files of the former source. zfs set
+// mountpoint does that, too. The records of the source are removed last, so that the same command completes
+// the steps.
+func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
+	if i := slices.IndexFunc(all, func(c *takenOver) bool { return c.Get("mounted") == "yes" && !c.isMounted() }); i >= 0 {
+		f.add(f.t, fmt.Sprintf("zfs unmount %s with its descendants", all[i].Name), func(ctx context.Context) error {
+			return hosts.Run(ctx, f.t, hosts.OpUnmount, all[i].Name)
+		})
+		for _, d := range f.listed.Datasets {
+			if d.Name == all[i].Name || strings.HasPrefix(d.Name, all[i].Name+"/") {
+				d.Properties["mounted"] = zfs.Property{Value: "no", Source: "-"}
+			}
+		}
+	}
+	for _, c := range all {
+		wait := c.canmount
+		if wait == "on" {
+			wait = "noauto"
+		}
+		if p := c.Properties["canmount"]; wait != "" && !(c.mounts() && c.isMounted()) && (!p.Local() || p.Value != wait) {
+			f.set(f.t, c.Name, map[string]string{"canmount": wait})
+		}
+	}
 	for _, c := range all {
 		set := changed(c.Dataset, c.set)
 		if len(set)+len(c.revert) > 0 {
 			f.set(f.t, c.Name, set, c.revert...)
 		}
 	}
-	locked := map[string]bool{}
+	waits, locked := false, map[string]bool{}
 	for _, c := range all {
-		// canmount=on follows the mount, so that a mount that is refused does not happen at boot.
-		canmount, before := changed(c.Dataset, c.canmount), c.Get("canmount") == "off" // zfs mount requires another value
-		if before && len(canmount) > 0 {
-			f.set(f.t, c.Name, canmount)
-		}
-		f.planMount(c, locked)
-		if !before && len(canmount) > 0 {
-			f.set(f.t, c.Name, canmount)
+		if !f.planMount(ctx, c, locked) {
+			waits = true
 		}
 	}
-	f.noteUnmounted(all)
+	waits = f.planMountExcluded(ctx, all) || waits
+	if waits && f.cannotMount(ctx) {
+		f.result.Next = append(f.result.Next, fmt.Sprintf("%s: install zxfer there, then mount %s: %s", f.t.host.Label(), f.copyRoot, f.command("promote "+f.job.Name+" "+f.copyRoot)))
+		return
+	} else if waits {
+		f.result.Next = append(f.result.Next, "then mount it: "+f.again(f.mountpointFlag()))
+		return
+	}
 	for _, c := range all {
 		var will []string
 		if f.willRecord && c.Name == f.copyRoot {
@@ -242,11 +297,19 @@ func (f *failover) takeoverSteps(all []*takenOver) {
 	}
 }
 
-// planMount plans to mount a copy, or leaves that to the user. It adds the copy to locked if its key, or that
-// of an ancestor, is not loaded.
-func (f *failover) planMount(c *takenOver, locked map[string]bool) {
-	if c.Type == zfs.Filesystem && c.canmount["canmount"] == "on" && c.at == "legacy" {
-		f.result.Next = append(f.result.Next, f.t.host.Label()+": mount -t zfs "+c.Name+" DIRECTORY")
+// mountpointFlag returns the flag of the command for the mountpoint, or "".
+func (f *failover) mountpointFlag() string {
+	if f.Mountpoint == "" {
+		return ""
+	}
+	return zfs.CommandLine([]string{"--mountpoint", f.Mountpoint})
+}
+
+// planMount plans to mount a copy. It returns false if that must wait: for the key of the copy or of an ancestor,
+// or for zxfer on its host. It adds the copy to locked if a key is not loaded.
+func (f *failover) planMount(ctx context.Context, c *takenOver, locked map[string]bool) (planned bool) {
+	if c.canmount == "on" && c.at == "legacy" {
+		f.result.Next = append(f.result.Next, f.t.host.Label()+": mount -t zfs -o nosuid,nodev "+c.Name+" DIRECTORY")
 	}
 	if root := f.listed.RootOf(c.Dataset); c.Encrypted() && root != nil && !root.KeyLoaded() {
 		if !locked[root.Name] {
@@ -256,49 +319,80 @@ func (f *failover) planMount(c *takenOver, locked map[string]bool) {
 	} else if locked[zfs.ParentOf(c.Name)] {
 		locked[c.Name] = true
 	}
-	switch {
-	case !c.mounts() || c.Get("mounted") == "yes" && c.Get("mountpoint") == c.at:
-	case locked[c.Name]:
-		f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "mount", c.Name}))
+	switch p := c.Properties["canmount"]; {
+	case !c.mounts() || c.isMounted() && p.Local() && p.Value == "on":
+	case locked[c.Name] || f.cannotMount(ctx):
+		return false
 	default:
-		f.add(f.t, fmt.Sprintf("zfs mount %s (at %s)", c.Name, c.at), func(ctx context.Context) error {
+		f.add(f.t, fmt.Sprintf("mount %s at %s, and set canmount=on", c.Name, c.at), func(ctx context.Context) error {
 			return f.mountCopy(ctx, c)
 		})
 	}
+	return true
 }
 
-// noteUnmounted leaves to the user what an earlier switch unmounted although the job excludes it.
-func (f *failover) noteUnmounted(all []*takenOver) {
+// planMountExcluded plans to mount what an earlier switch unmounted although the job excludes it. It reports
+// whether something is left unmounted.
+func (f *failover) planMountExcluded(ctx context.Context, all []*takenOver) (waits bool) {
 	for _, d := range f.listed.Datasets {
-		excluded := !slices.ContainsFunc(all, func(c *takenOver) bool { return c.Name == d.Name })
-		if excluded && d.Type == zfs.Filesystem && d.Get("canmount") == "on" && d.Get("mounted") == "no" && strings.HasPrefix(d.Get("mountpoint"), "/") {
-			f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "mount", d.Name}))
+		copied := slices.ContainsFunc(all, func(c *takenOver) bool { return c.Name == d.Name })
+		if copied || d.Type != zfs.Filesystem || d.Get("canmount") != "on" || d.Get("mounted") != "no" || !strings.HasPrefix(d.Get("mountpoint"), "/") {
+			continue
 		}
+		if f.cannotMount(ctx) || d.Encrypted() && !d.KeyLoaded() {
+			waits = true
+			continue
+		}
+		f.add(f.t, "mount "+d.Name, func(ctx context.Context) error {
+			_, err := hosts.Call(ctx, f.t, hosts.OpMount, zfs.MountRequest{Dataset: d.Name, Over: true, Trusted: true})
+			return err
+		})
 	}
+	return waits
 }
 
-// mountCopy mounts a copy. It checks the directory again, because zfs mount would hide its files.
+// mountCopy mounts a copy. Its host refuses a directory that is not empty, unless the directory is in the files of
+// a parent that is a copy, too.
 func (f *failover) mountCopy(ctx context.Context, c *takenOver) error {
-	now, err := f.t.properties(ctx, []string{c.Name}, "mounted", "mountpoint")
-	switch {
-	case err != nil:
-		return err
-	case now[c.Name]["mountpoint"].Value != c.at:
-		return fmt.Errorf("%s has the mountpoint %q, expected %s", c.Name, now[c.Name]["mountpoint"].Value, c.at)
-	case now[c.Name]["mounted"].Value == "yes":
+	loose, err := hosts.Call(ctx, f.t, hosts.OpMount, zfs.MountRequest{Dataset: c.Name, At: c.at, Over: c.within, Trusted: true, Boot: true})
+	if loose != "" {
+		f.note("%s is not mounted at boot: %s, and could redirect the mount", c.Name, loose)
+	}
+	return err
+}
+
+// restrict plans that setuid programs and devices among the files of another host have no effect, unless the
+// administrator of the copy's host set these properties. A dataset that had a role before keeps its properties.
+func (f *failover) restrict(ctx context.Context) error {
+	if f.target.Role.Kind != "" {
 		return nil
 	}
-	above := strings.Contains(c.Name, "/") && zfs.ParentOf(c.Name) != zfs.ParentOf(f.copyRoot) // its parent is mounted, and may have files in the directory
-	if f.t.host.Require(ctx, hosts.OpInUse) == nil && !above {
-		found, err := hosts.Call(ctx, f.t, hosts.OpInUse, []string{c.at})
-		if err != nil {
-			return err
-		}
-		if why := found[c.at]; why != "" {
-			return fault.Failf("empty it, then run the same command again", "%s cannot mount at %s, which %s", c.Name, c.at, why)
+	var names []string
+	for _, d := range f.copies() {
+		if d.Type == zfs.Filesystem {
+			names = append(names, d.Name)
 		}
 	}
-	return hosts.Run(ctx, f.t, hosts.OpMount, c.Name)
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := f.t.properties(ctx, names, "setuid", "devices")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		set := map[string]string{}
+		for property, p := range found[name] {
+			chosen := p.Local() || strings.HasPrefix(p.Source, "inherited")
+			if p.Value == "on" && (p.Source == "received" || name == f.copyRoot && !chosen) {
+				set[property] = "off"
+			}
+		}
+		if len(set) > 0 {
+			f.set(f.t, name, set)
+		}
+	}
+	return nil
 }
 
 // forget appends a step that removes the records of the source from a dataset, if it has any. will names records

@@ -186,30 +186,26 @@ func (c *CLI) MakeEncryptionRoot(_ context.Context, dataset string) error {
 		Detail: "libzfs_core is required to make it an encryption root", Hint: "install it there: apt install python3-pyzfs"}
 }
 
-// Mount mounts a filesystem. It ignores a mounted one.
-func (c *CLI) Mount(ctx context.Context, dataset string) error {
-	return c.setMounted(ctx, dataset, "yes", zfs.OpMount)
-}
-
 // Unmount unmounts a filesystem and all mounts below it. It ignores an unmounted one.
 func (c *CLI) Unmount(ctx context.Context, dataset string) error {
-	return c.setMounted(ctx, dataset, "no", zfs.OpUnmount)
-}
-
-func (c *CLI) setMounted(ctx context.Context, dataset, want, op string) error {
 	found, err := c.Properties(ctx, []string{dataset}, []string{"mounted"})
-	if err != nil || found[dataset]["mounted"].Value == want {
+	if err != nil || found[dataset]["mounted"].Value == "no" {
 		return err
 	}
-	return c.change(ctx, op, dataset, op)
+	return c.change(ctx, zfs.OpUnmount, dataset, zfs.OpUnmount)
 }
 
 // MountFiles mounts a snapshot or filesystem for this process alone.
 func (c *CLI) MountFiles(source string) (*os.File, error) {
 	root, err := files.Mount(source)
-	if err == nil {
-		return root, nil
+	if err != nil {
+		return nil, mountError(source, err)
 	}
+	return root, nil
+}
+
+// mountError classifies an error of the system calls that mount.
+func mountError(source string, err error) error {
 	e := &zfs.Error{Kind: zfs.Unknown, Op: zfs.OpMount, Subject: source, Detail: err.Error()}
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -219,11 +215,13 @@ func (c *CLI) MountFiles(source string) (*os.File, error) {
 	case errors.Is(err, syscall.EPERM):
 		e.Kind, e.Detail, e.Hint = zfs.Permission, "only root can mount", "log in there as root"
 	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.ENODEV):
-		return nil, files.NotSupported(err)
+		return files.NotSupported(err)
+	case errors.Is(err, syscall.EBUSY):
+		e.Kind = zfs.Busy
 	case errors.Is(err, syscall.EIO):
 		e.Kind = zfs.PoolFault
 	}
-	return nil, e
+	return e
 }
 
 // RunDirectory returns the directory that systemd's RuntimeDirectory= creates.

@@ -23,11 +23,6 @@ func (h *Host) SetProperties(ctx context.Context, a zfs.PropertyChange) error {
 	})
 }
 
-// Mount marks a filesystem as mounted.
-func (h *Host) Mount(ctx context.Context, dataset string) error {
-	return h.change(ctx, zfs.OpMount, dataset, func(d *zfs.Dataset) { set(d, "mounted", "yes") })
-}
-
 // Unmount marks a filesystem as not mounted.
 func (h *Host) Unmount(ctx context.Context, dataset string) error {
 	return h.change(ctx, zfs.OpUnmount, dataset, func(d *zfs.Dataset) { set(d, "mounted", "no") })
