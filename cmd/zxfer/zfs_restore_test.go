@@ -65,7 +65,7 @@ func mustRunLocal(t *testing.T, args ...string) cmdResult {
 func localSettings(t *testing.T, dataset string) string {
 	t.Helper()
 	all := zfsCmd(t, "get", "-H", "-s", "local", "-o", "property,value", "all", dataset)
-	return regexp.MustCompile("((filesystem|snapshot)_count|canmount|zxfer:canmount)\t.*\n").ReplaceAllString(all, "")
+	return regexp.MustCompile("((filesystem|snapshot)_count|canmount|zxfer:canmount|zxfer:direction)\t.*\n").ReplaceAllString(all, "")
 }
 
 // TestZFSRestore restores a filesystem with its history and its properties. The result is

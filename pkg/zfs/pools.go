@@ -55,8 +55,7 @@ const MaxPools = 1000
 
 // PoolImport imports a pool by its GUID. No dataset is mounted, and the pool is not written to the
 // cache file. Its alternate root is PoolRoot. It marks the pool as imported by zxfer until it is
-// exported or the host reboots, and mounts by other programs end up in a directory that only root
-// may enter.
+// exported or the host reboots. It is a file, so that other programs cannot mount anything of the pool.
 type PoolImport struct {
 	GUID        uint64   `json:"guid,string"`
 	Directories []string `json:"directories"` // with the devices

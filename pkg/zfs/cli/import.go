@@ -110,6 +110,9 @@ func (c *CLI) ImportPool(ctx context.Context, i zfs.PoolImport) error {
 	if info, err := os.Lstat(filepath.Dir(root)); err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
 		return fault.Refusef("rmdir "+filepath.Dir(root), "%s is not a directory of root alone", filepath.Dir(root))
 	}
+	if err := makeFile(root); err != nil {
+		return err
+	}
 	f := zfs.Failure{Op: zfs.OpImport, Subject: strconv.FormatUint(i.GUID, 10)}
 	_, err = c.output(ctx, f, c.zpool, i.Args(c.RunDirectory()))
 	var failed *zfs.Error
@@ -117,6 +120,28 @@ func (c *CLI) ImportPool(ctx context.Context, i zfs.PoolImport) error {
 		return fault.Refusef("export it on the other host: zpool export POOL", "another host may use the pool: %w", err)
 	}
 	return err
+}
+
+// makeFile creates an empty file, in place of an empty directory of an earlier version. As the alternate root of a
+// pool, it makes each zfs mount of the pool fail. A directory would not: an absolute link in one filesystem of the pool
+// leads the mount of another one out of it.
+func makeFile(name string) error {
+	info, err := os.Lstat(name)
+	switch {
+	case err == nil && info.Mode().IsRegular():
+		return nil
+	case err == nil:
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o400)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // ExportPool exports a pool that ImportPool has imported. It refuses other pools, and those with a
