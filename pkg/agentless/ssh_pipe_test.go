@@ -278,7 +278,7 @@ func TestAccountWithoutZFS(t *testing.T) {
 	_, o = accountOptions(t, filter, storeScript)
 	_, err = openHost(t.Context(), o, false)
 	require.ErrorContains(t, err, `its login prints text, which would be part of streams: "Welcome to beta"`)
-	require.Equal(t, "let the account's startup files print nothing for commands", fault.HintOf(err))
+	require.Equal(t, sshexec.QuietLogin, fault.HintOf(err))
 }
 
 // TestMbufferOfHost expects the host's mbuffer between ssh and zfs, without a loss of zfs's status.
