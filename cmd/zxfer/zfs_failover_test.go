@@ -212,10 +212,10 @@ func TestZFSPromoteCopy(t *testing.T) {
 	require.Equal(t, 0, o.code, o)
 	t.Logf("%s", o.stdout)
 	require.NotContains(t, l.writableSides(t), betaPool)
-	argv := onBeta(t, "env", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", betaBin, "replicate", "promote", "-n", "--mountpoint", "none", "-c", dir+"/missing", "--state-dir", pull.state, "home")
+	argv := onBeta(t, "env", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", betaBin, "replicate", "promote", "-n", "--mountpoint", "none", "-c", dir+"/missing", "--state-dir", pull.state, "home", l.dst)
 	o = result(exec.Command(argv[0], argv[1:]...))
 	require.Equal(t, 0, o.code, o)
-	require.Contains(t, o.stdout, "would make "+l.dst+" the source", "it is found by its record")
+	require.Contains(t, o.stdout, "would make "+l.dst+" the source", "the job file is not there")
 	// The directory of the mountpoint is still in use in this lab, as on a host with other data.
 	o = beta(down, "promote", "home")
 	require.Equal(t, 3, o.code, o)

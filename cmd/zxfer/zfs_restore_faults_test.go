@@ -164,7 +164,7 @@ func localProperties(all map[string]property) map[string]string {
 	set := map[string]string{}
 	for name, p := range all {
 		switch name {
-		case "keylocation", "canmount", zfs.CanMountProperty, "filesystem_count", "snapshot_count":
+		case "keylocation", "canmount", zfs.CanMountProperty, zfs.DirectionProperty, "filesystem_count", "snapshot_count":
 			continue
 		}
 		if p.source == "local" {

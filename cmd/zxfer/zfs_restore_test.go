@@ -300,7 +300,7 @@ func TestZFSRestoreOverExisting(t *testing.T) {
 	require.Contains(t, o.stderr, "to discard the changes to "+src+", add --rollback")
 	run(t, "cat", mountpoint(t, src)+"/one", mountpoint(t, src)+"/two")
 	mustRunLocal(t, "restore", "--rollback", dst, src)
-	require.Equal(t, "no", value(t, src, "mounted"))
+	require.Equal(t, "yes", value(t, src, "mounted"), "it was mounted before")
 	requireSameFiles(t, src, dst)
 
 	// The dataset has the most recent snapshot of the copy, and newer data.
