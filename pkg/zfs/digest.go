@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -20,11 +21,25 @@ const MaxParts = 1024
 type Contents struct {
 	Sum   string `json:"sum"`   // hex, 128 bits, of the whole stream
 	Bytes uint64 `json:"bytes"` // size of the stream
+	// Zeroed is the sum of the ranges that incremental streams free or overwrite with zeros.
+	Zeroed string `json:"zeroed"`
+	// BlockSizes is the sum of the block sizes of files and volumes in streams that are not raw. Those
+	// of a correct copy can differ, because zfs receive may keep smaller blocks.
+	BlockSizes string `json:"block_sizes"`
 	// Parts are the sums of the positions that a DigestRange selects, in ascending order, at most
 	// MaxParts. Empty parts are left out. Each part covers 1<<Shift positions.
 	Shift uint   `json:"shift,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
 }
+
+// SameContents reports whether two digests show equal contents. If they do not, equal snapshots may
+// still have written their new data differently: the digests of full streams decide.
+func (c Contents) SameContents(other Contents) bool {
+	return c.Sum == other.Sum && c.Zeroed == other.Zeroed
+}
+
+// OtherBlockSizes is the note on two sides with equal contents whose BlockSizes differ.
+const OtherBlockSizes = "files have other block sizes on the two sides: an increment in the other direction can lose data or be refused"
 
 // Part is the sum of 1<<Shift positions, starting at position At<<Shift.
 type Part struct {
@@ -98,7 +113,7 @@ func (c Contents) parts(shift uint) (map[uint64]Sum, error) {
 
 // contents returns the result of the digest.
 func (d *digest) contents(read uint64) Contents {
-	c := Contents{Sum: d.all.String(), Bytes: read, Shift: d.shift, Parts: make([]Part, 0, len(d.parts))}
+	c := Contents{Sum: d.all.String(), Bytes: read, Zeroed: d.zeroed.String(), BlockSizes: d.blockSizes.String(), Shift: d.shift, Parts: make([]Part, 0, len(d.parts))}
 	for at, s := range d.parts {
 		c.Parts = append(c.Parts, Part{at, s.String()})
 	}
@@ -114,6 +129,13 @@ func (s *Sum) Add(x Sum) {
 	var carry uint64
 	s.Lo, carry = bits.Add64(s.Lo, x.Lo, 0)
 	s.Hi, _ = bits.Add64(s.Hi, x.Hi, carry)
+}
+
+// subtract subtracts x from the sum.
+func (s *Sum) subtract(x Sum) {
+	var borrow uint64
+	s.Lo, borrow = bits.Sub64(s.Lo, x.Lo, 0)
+	s.Hi, _ = bits.Sub64(s.Hi, x.Hi, borrow)
 }
 
 // String returns 32 hexadecimal digits.
@@ -132,8 +154,8 @@ func parseSum(s string) (Sum, error) {
 // StreamFlags.ForDigest) get the same digest, although their streams differ:
 //
 //   - names, creation times and checksums of the stream itself are left out;
-//   - FREE and FREEOBJECTS records are left out: they depend on what a host believes the
-//     other holds in a range;
+//   - FREE records do not affect Sum, and FREEOBJECTS records nothing: they depend on what a host
+//     believes the other holds in a range. A file that a host did not free has an OBJECT record;
 //   - blocks that are not raw count by cells of 512 bytes, regardless of block size. A file
 //     that was rewritten after its recordsize was raised has larger blocks than its copy. Raw
 //     blocks are authenticated as a whole, so they count as a whole;
@@ -143,9 +165,14 @@ func parseSum(s string) (Sum, error) {
 //     differently. The hashes of all records are added up. Unlike an exclusive or, a sum
 //     differs if a record occurs twice.
 //
+// Each host sends everything that changed in its own snapshot. So if two incremental streams have the
+// same Sum and Zeroed, and the snapshots that they start from are equal, then the files are equal:
+// what neither stream writes or zeroes is as it was. Zeroed is needed, because zfs receive may
+// free blocks that the stream does not mean to change (openzfs#18663).
+//
 // The digests of incremental streams with equal contents may differ, because one host sends a
-// block that was rewritten with the same data and the other does not (nopwrite). Full streams
-// do not have this problem.
+// block that was rewritten with the same data and the other does not (nopwrite), or sends old holes.
+// Full streams do not have this problem.
 //
 // Equal digests need the same seed. If the caller chooses a random seed for each query, a host that
 // kept only earlier digests, and not the data, cannot compute the answer. The hash is not
@@ -182,6 +209,11 @@ type digest struct {
 	parts  map[uint64]Sum
 	shift  uint // each part covers 1<<shift positions
 	buf    []byte
+
+	zeroed, blockSizes Sum
+	incremental        bool   // the records that follow
+	object             uint64 // last OBJECT record
+	end                uint64 // of its data, rounded up to a cell; MaxUint64 if unknown
 }
 
 // add adds one record to the digest.
@@ -200,12 +232,15 @@ func (d *digest) add(r *Record, payload []byte) error {
 	}
 	object, position := uint64(0), uint64(0)
 	switch r.Type {
-	case RecordFree, RecordFreeObjects, RecordEnd:
+	case RecordFreeObjects, RecordEnd:
+		return nil
+	case RecordFree:
+		d.zero(r.Object(), r.Offset(), r.Length())
 		return nil
 	case RecordWriteByRef:
 		return errors.New("send stream is deduplicated (zfs send -D) and has no content digest")
 	case RecordBegin:
-		d.guid = r.ToGUID()
+		d.guid, d.incremental, d.object = r.ToGUID(), r.FromGUID() != 0, 0
 		u64(40, 48) // toguid, fromguid
 		u32(32)     // objset type; the payload names snapshots
 		d.buf = f
@@ -219,6 +254,10 @@ func (d *digest) add(r *Record, payload []byte) error {
 			u32(24)                    // block size
 			f = append(f, h[48:51]...) // indirect block shift, levels, block pointers
 			u64(56)                    // highest block
+		}
+		d.object, d.end = object, fileEnd(r, payload)
+		if kind := r.u32(16); r.u32(36) == 0 && (kind == fileContents || kind == volumeContents) {
+			d.blockSizes.Add(d.hash(RecordObject, object, uint64(r.u32(24))))
 		}
 	case RecordWrite:
 		if h[50] == 0 && allZero(h[104:140]) {
@@ -252,11 +291,66 @@ func (d *digest) add(r *Record, payload []byte) error {
 	return nil
 }
 
+// Types of objects and of their bonus in OBJECT records.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/dmu.h (dmu_object_type_t)
+const (
+	fileContents   = 19
+	volumeContents = 23
+	systemAttrs    = 44
+)
+
+// fileEnd returns the end of the data of a file in an OBJECT record, rounded up to a cell: its size. It
+// returns MaxUint64 if the record does not show it, such as in a raw stream. Blocks behind the end
+// hold no data, and their number depends on the block size.
+func fileEnd(r *Record, bonus []byte) uint64 {
+	const magic, fixedHeader = 0x2F505A, 8 // of system attributes; mode and size are always the first two
+	if r.u32(16) != fileContents || r.u32(20) != systemAttrs || r.u32(36) != 0 || len(bonus) < fixedHeader || r.order.Uint32(bonus) != magic {
+		return math.MaxUint64
+	}
+	at := int(r.order.Uint16(bonus[4:])>>10&0x3f)*8 + 8
+	if at < fixedHeader+8 || at+8 > len(bonus) {
+		return math.MaxUint64
+	}
+	size := r.order.Uint64(bonus[at:])
+	if size > math.MaxInt64 {
+		return math.MaxUint64
+	}
+	return (size + cell - 1) / cell * cell
+}
+
+// zero adds a range that is freed or zero. Adjacent ranges have the same sum as one: that of the
+// hash of the end, minus that of the start.
+func (d *digest) zero(object, offset, length uint64) {
+	end := offset + min(length, math.MaxUint64-offset)
+	if object == d.object {
+		end = min(end, d.end)
+	}
+	if !d.incremental || offset >= end {
+		return
+	}
+	d.zeroed.Add(d.hash(RecordFree, object, end))
+	d.zeroed.subtract(d.hash(RecordFree, object, offset))
+}
+
+// hash returns the hash of a number that belongs to an object.
+func (d *digest) hash(kind RecordType, object, number uint64) Sum {
+	f := [1 + 3*8]byte{byte(kind)} // d.buf may hold a record
+	for i, n := range []uint64{d.guid, object, number} {
+		binary.LittleEndian.PutUint64(f[1+8*i:], n)
+	}
+	return Sum(xxh3.Hash128Seed(f[:], d.seed))
+}
+
 // data adds a block that is not raw, cell by cell.
 func (d *digest) data(object, offset uint64, block []byte) {
+	zeros := offset // start of the zeros before offset
+	defer func() { d.zero(object, zeros, offset-zeros) }()
 	for len(block) > 0 {
 		n := min(cell, len(block))
 		if c := block[:n]; !allZero(c) {
+			d.zero(object, zeros, offset-zeros)
+			zeros = offset + uint64(n)
 			f := append(d.buf[:0], byte(RecordWrite))
 			f = binary.LittleEndian.AppendUint64(f, offset)
 			d.buf = f

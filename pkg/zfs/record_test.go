@@ -152,6 +152,8 @@ func TestContentDigest(t *testing.T) {
 		got, err := ContentDigest(iotest.OneByteReader(bytes.NewReader(target)), DigestRange{}, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, got.Sum, name)
+		require.True(t, all.SameContents(got), name)
+		require.Equal(t, all.BlockSizes, got.BlockSizes, name)
 		require.Equal(t, all.Parts, got.Parts, name)
 		require.Empty(t, seen[want], "%s has the digest of another", name)
 		seen[want] = name
@@ -239,6 +241,72 @@ func TestContentDigestOrder(t *testing.T) {
 	got, err = ContentDigest(bytes.NewReader(bytes.Join(twice, nil)), DigestRange{}, 0)
 	require.NoError(t, err)
 	require.NotEqual(t, want.Sum, got.Sum)
+}
+
+// TestContentDigestOfZeroedRanges expects that ranges have one sum however they are divided, whether they
+// are freed or hold zeros, that each of their ends counts, and that nothing behind the end of a file
+// and nothing in a full stream does.
+func TestContentDigestOfZeroedRanges(t *testing.T) {
+	t.Parallel()
+	sum := func(end uint64, add func(d *digest)) Sum {
+		d := digest{parts: map[uint64]Sum{}, incremental: true, guid: 1, object: 7, end: end}
+		add(&d)
+		return d.zeroed
+	}
+	const none = 1<<64 - 1
+	want := sum(none, func(d *digest) { d.zero(7, 1024, 4096) })
+	require.NotEqual(t, Sum{}, want)
+	for name, add := range map[string]func(d *digest){
+		"divided":   func(d *digest) { d.zero(7, 2048, 3072); d.zero(7, 1024, 1024) },
+		"written":   func(d *digest) { d.data(7, 1024, make([]byte, 4096)) },
+		"both":      func(d *digest) { d.data(7, 1024, make([]byte, 512)); d.zero(7, 1536, 3584) },
+		"with data": func(d *digest) { d.data(7, 512, append(bytes.Repeat([]byte{1}, 512), make([]byte, 4096)...)) },
+	} {
+		require.Equal(t, want, sum(none, add), name)
+	}
+	require.Equal(t, want, sum(5000/512*512+512, func(d *digest) { d.zero(7, 1024, none) }), "behind the end of the file")
+	for name, add := range map[string]func(d *digest){
+		"other start":  func(d *digest) { d.zero(7, 512, 4608) },
+		"other end":    func(d *digest) { d.zero(7, 1024, 4608) },
+		"other object": func(d *digest) { d.zero(8, 1024, 4096) },
+		"a hole in it": func(d *digest) { d.zero(7, 1024, 1024); d.zero(7, 2560, 2560) },
+		"missing":      func(*digest) {},
+	} {
+		require.NotEqual(t, want, sum(none, add), name)
+	}
+	require.Equal(t, Sum{}, sum(none, func(d *digest) { d.incremental = false; d.zero(7, 1024, 4096) }), "full")
+}
+
+// TestContentDigestOfBlockSizes expects that another block size of a file in a stream that is not raw
+// changes BlockSizes alone.
+func TestContentDigestOfBlockSizes(t *testing.T) {
+	t.Parallel()
+	b := sampled(t, "plain-full.source")
+	want, err := ContentDigest(bytes.NewReader(b), DigestRange{}, 0)
+	require.NoError(t, err)
+	s, files := NewStreamReader(bytes.NewReader(b)), 0
+	for {
+		_, err := s.Payload()
+		require.NoError(t, err)
+		at := int(s.Offset())
+		r, err := s.Next()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		if r.Type != RecordObject || r.u32(16) != fileContents {
+			continue
+		}
+		files++
+		require.NotEqual(t, uint64(1<<64-1), fileEnd(r, b[at+RecordSize:at+RecordSize+int(r.PayloadSize())]), "the size of a file is known")
+		c := bytes.Clone(b)
+		c[at+25] ^= 2
+		got, err := ContentDigest(bytes.NewReader(c), DigestRange{}, 0)
+		require.NoError(t, err)
+		require.True(t, want.SameContents(got))
+		require.NotEqual(t, want.BlockSizes, got.BlockSizes)
+	}
+	require.NotZero(t, files)
 }
 
 // TestStreamReaderBigEndian reads a stream of a big-endian host. No such host was available for a
