@@ -121,7 +121,7 @@ func questions() []question {
 		ask(hosts.OpMount, zfs.MountRequest{Dataset: "tank/a", Boot: true}, "user 1000 can change /srv"),
 		ask(hosts.OpMountpoints, hosts.None{}, []zfs.Mountpoint{{Dataset: "tank/a", At: "/srv/a"}}),
 		ask(hosts.OpInUse, []string{"/tank/a"}, map[string]string{"/tank/a": "is not empty (x)"}),
-		ask(hosts.OpDigest, hosts.ContentQuery{SendSpec: send}, hosts.Digest{Sum: sum, Bytes: 7}),
+		ask(hosts.OpDigest, hosts.ContentQuery{SendSpec: send}, hosts.Digest{Sum: sum, Bytes: 7, Zeroed: sum, BlockSizes: sum}),
 		ask(hosts.OpOffer, offer, ticketFor(offer)),
 		ask(hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: send}, To: hosts.Accept{Session: "s"}},
 			hosts.Result{Result: transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}}),

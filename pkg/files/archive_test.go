@@ -23,7 +23,7 @@ func packed(t *testing.T, dir string, a Archive) ([]byte, Account) {
 	t.Helper()
 	root, err := os.Open(dir)
 	require.NoError(t, err)
-	p, err := Pack(t.Context(), root, root.Close, a)
+	p, err := Pack(t.Context(), root, root.Close, a, "")
 	require.NoError(t, err)
 	b, err := io.ReadAll(p)
 	require.NoError(t, err)

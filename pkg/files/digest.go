@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"zxfer/pkg/zfs"
 )
 
 // Query requests the digest of the files of a snapshot.
@@ -20,6 +22,10 @@ type Query struct {
 	// Seeded makes the digests depend on the Seed. A host that kept only earlier digests, and not
 	// the files, then cannot answer the query with a new Seed.
 	Seeded bool `json:"seeded,omitempty"`
+	// Replica includes everything in which a file of the same snapshot in another pool is equal:
+	// access control lists, inode numbers, link counts and change times, and the block sizes in
+	// Digest.BlockSizes. The root must show access control lists.
+	Replica bool `json:"replica,omitempty"`
 	// Within restricts the query to one part, from 1 to Parts, and lists its files. 0 = all parts,
 	// without a list.
 	Within int `json:"within,omitempty"`
@@ -42,10 +48,13 @@ type Digest struct {
 	Files uint64 `json:"files"` // number of files of all types, including folders
 	Size  uint64 `json:"size"`  // total size in bytes
 	Read  uint64 `json:"read"`  // number of files whose contents were read
-	Bytes uint64 `json:"bytes"` // bytes read
+	Bytes uint64 `json:"bytes"` // bytes read, without holes and chunks of zeros
 	// Parts are the digests of the parts.
-	Parts  []string `json:"parts"`
-	Listed []File   `json:"listed,omitempty"`
+	Parts []string `json:"parts"`
+	// BlockSizes is the digest of the files' block sizes, "" unless Query.Replica is set. A correct
+	// replica may have other block sizes.
+	BlockSizes string `json:"block_sizes,omitempty"`
+	Listed     []File `json:"listed,omitempty"`
 	Failures
 }
 
@@ -101,6 +110,11 @@ func (q Query) Check() error {
 	}
 	_, err := clean(q.Path)
 	return err
+}
+
+// settled reports whether the files cannot change, so that holes are reported correctly.
+func (q Query) settled() bool {
+	return strings.Contains(q.Snapshot, "@") || zfs.IsDrillClone(q.Snapshot)
 }
 
 // clean returns a path below the root in the form for opening: "." for the root.

@@ -60,7 +60,9 @@ type readWorker struct {
 
 	mu         sync.Mutex
 	d          Digest
+	read       uint64 // bytes, with zeros
 	parts      []zfs.Sum
+	blockSizes zfs.Sum
 	lastReport time.Time // of progress
 }
 
@@ -77,6 +79,7 @@ func (r *readWorker) visit(ctx context.Context, readers *errgroup.Group, e *entr
 	}
 	f := File{Path: printablePath(e.path), Type: e.kind(), Mode: e.mode()}
 	var link string
+	var xattrs []xattr
 	var err error
 	switch f.Type {
 	case Regular:
@@ -87,13 +90,18 @@ func (r *readWorker) visit(ctx context.Context, readers *errgroup.Group, e *entr
 		}
 	}
 	if f.Type != Regular || !read {
-		r.add(part, f, e.hashAttributes(link, nil, r.query.hashSeed()), 0)
+		if f.Type == Folder || f.Type != Regular && r.query.Replica {
+			if xattrs, err = e.xattrs(); err != nil {
+				r.problem(e.path, fmt.Errorf("extended attributes: %w", err))
+			}
+		}
+		r.add(part, e, f, r.query.hashAttributes(e, link, xattrs), 0)
 		return nil
 	}
 	opened, err := e.open()
 	if err != nil {
 		r.problem(e.path, err)
-		r.add(part, f, e.hashAttributes(link, nil, r.query.hashSeed()), 0)
+		r.add(part, e, f, r.query.hashAttributes(e, link, nil), 0)
 		return nil
 	}
 	readers.Go(func() error {
@@ -102,19 +110,16 @@ func (r *readWorker) visit(ctx context.Context, readers *errgroup.Group, e *entr
 		if err != nil {
 			r.problem(e.path, fmt.Errorf("extended attributes: %w", err))
 		}
-		sum, n, err := r.hashContents(ctx, opened)
+		sum, err := r.hashContents(ctx, opened, e.stat.Size)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
-		}
-		if err == nil && n != f.Size {
-			err = fmt.Errorf("read only %d of %d bytes", n, f.Size)
 		}
 		if err != nil {
 			r.problem(e.path, err)
 		} else {
 			f.Sum = sum.String()
 		}
-		r.add(part, f, e.hashAttributes(link, xattrs, r.query.hashSeed()), 1)
+		r.add(part, e, f, r.query.hashAttributes(e, link, xattrs), 1)
 		return nil
 	})
 	return nil
@@ -128,33 +133,59 @@ func (q Query) hashSeed() uint64 {
 	return 0
 }
 
-// hashContents returns the digest and size of a file's contents.
-func (r *readWorker) hashContents(ctx context.Context, f *os.File) (zfs.Sum, uint64, error) {
-	h := xxh3.NewSeed(r.query.hashSeed())
+// hashContents returns the digest of a file's contents: of each chunk that is not zero, with its
+// offset. Thus a hole counts like the zeros that it stands for.
+func (r *readWorker) hashContents(ctx context.Context, f *os.File, size int64) (zfs.Sum, error) {
+	seed := r.query.hashSeed()
+	h := xxh3.NewSeed(seed)
 	buf := make([]byte, 1<<20)
-	total := uint64(0)
-	for ctx.Err() == nil {
-		n, err := f.Read(buf)
-		_, _ = h.Write(buf[:n]) // never fails
-		total += uint64(n)
-		r.mu.Lock()
-		r.d.Bytes += uint64(n)
-		r.report(reportInterval)
-		r.mu.Unlock()
-		if errors.Is(err, io.EOF) {
+	for off := int64(0); off < size; {
+		x, ok := extent{off, size}, true
+		if r.query.settled() {
+			x, ok = nextExtent(f, off, size)
+		}
+		if !ok {
 			break
 		}
-		if err != nil {
-			return zfs.Sum{}, total, withoutPath(err)
+		for at := x.from; at < x.to; {
+			if ctx.Err() != nil {
+				return zfs.Sum{}, context.Cause(ctx)
+			}
+			b := buf[:min(x.to-at, int64(len(buf)))]
+			n, err := f.ReadAt(b, at)
+			if n < len(b) {
+				if errors.Is(err, io.EOF) {
+					err = fmt.Errorf("read only %d of %d bytes", at+int64(n), size)
+				}
+				return zfs.Sum{}, withoutPath(err)
+			}
+			data := uint64(0)
+			for c := range slices.Chunk(b, chunk) {
+				if !allZero(c) {
+					sum := xxh3.Hash128Seed(c, seed).Bytes()
+					_, _ = h.Write(binary.LittleEndian.AppendUint64(sum[:], uint64(at))) // never fails
+					data += uint64(len(c))
+				}
+				at += int64(len(c))
+			}
+			r.mu.Lock()
+			r.d.Bytes += data
+			r.read += uint64(n)
+			r.report(reportInterval)
+			r.mu.Unlock()
 		}
+		off = x.to
 	}
-	return zfs.Sum(h.Sum128()), total, nil
+	return zfs.Sum(h.Sum128()), nil
 }
 
-// hashAttributes returns the digest of a file's attributes. It omits values that the filesystem
-// manages (inode, link count, access and change times), and ACLs, because their visibility depends
-// on the dataset's acltype.
-func (e *entry) hashAttributes(link string, xattrs []xattr, seed uint64) zfs.Sum {
+func allZero(b []byte) bool {
+	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 })
+}
+
+// hashAttributes returns the digest of a file's attributes. Unless the other file is in a replica, it
+// omits values that the filesystem manages (inode, link count, access and change times), and ACLs.
+func (q Query) hashAttributes(e *entry, link string, xattrs []xattr) zfs.Sum {
 	var b []byte
 	u64 := func(n ...uint64) {
 		for _, n := range n {
@@ -162,18 +193,24 @@ func (e *entry) hashAttributes(link string, xattrs []xattr, seed uint64) zfs.Sum
 		}
 	}
 	u64(uint64(e.stat.Mode), uint64(e.stat.Uid), uint64(e.stat.Gid), uint64(e.stat.Mtim.Sec), uint64(e.stat.Mtim.Nsec), e.stat.Rdev, uint64(len(link)))
+	if q.Replica {
+		u64(uint64(e.stat.Ctim.Sec), uint64(e.stat.Ctim.Nsec))
+		if e.path != "." { // OpenZFS changes both for the root of a snapshot, or one with a visible .zfs
+			u64(e.stat.Ino, uint64(e.stat.Nlink))
+		}
+	}
 	b = append(b, link...)
 	for _, x := range xattrs {
-		if !x.acl() {
+		if q.Replica || !x.acl() {
 			u64(uint64(len(x.name)), uint64(len(x.value)))
 			b = append(append(b, x.name...), x.value...)
 		}
 	}
-	return zfs.Sum(xxh3.Hash128Seed(b, seed))
+	return zfs.Sum(xxh3.Hash128Seed(b, q.hashSeed()))
 }
 
 // add adds a file to the digest. read is 1 if its contents were read, otherwise 0.
-func (r *readWorker) add(part int, f File, meta zfs.Sum, read uint64) {
+func (r *readWorker) add(part int, e *entry, f File, meta zfs.Sum, read uint64) {
 	f.Meta = meta.String()
 	sum := zfs.Sum(xxh3.Hash128Seed(fmt.Appendf(nil, "%s\x00%d\x00%s\x00%s", f.Path, f.Size, f.Meta, f.Sum), r.query.hashSeed()))
 	r.mu.Lock()
@@ -182,6 +219,9 @@ func (r *readWorker) add(part int, f File, meta zfs.Sum, read uint64) {
 	r.d.Size += f.Size
 	r.d.Read += read
 	r.parts[part-1].Add(sum)
+	if r.query.Replica && f.Type == Regular && f.Size > 0 {
+		r.blockSizes.Add(zfs.Sum(xxh3.Hash128Seed(fmt.Appendf(nil, "%s\x00%d", f.Path, e.stat.Blksize), r.query.hashSeed())))
+	}
 	if r.query.Within != 0 && len(r.d.Listed) < MaxListed {
 		r.d.Listed = append(r.d.Listed, f)
 	}
@@ -198,6 +238,9 @@ func (r *readWorker) digest() Digest {
 	for _, s := range r.parts {
 		r.d.Parts = append(r.d.Parts, s.String())
 	}
+	if r.query.Replica {
+		r.d.BlockSizes = r.blockSizes.String()
+	}
 	slices.SortFunc(r.d.Listed, func(a, b File) int { return comparePaths(a.Path, b.Path) })
 	return r.d
 }
@@ -207,7 +250,7 @@ func (r *readWorker) digest() Digest {
 func (r *readWorker) report(interval time.Duration) {
 	if now := time.Now(); r.progress != nil && now.Sub(r.lastReport) >= interval {
 		r.lastReport = now
-		r.progress(transfer.Progress{Bytes: int64(r.d.Bytes), Files: int64(r.d.Files), Elapsed: now.Sub(r.start)})
+		r.progress(transfer.Progress{Bytes: int64(r.read), Files: int64(r.d.Files), Elapsed: now.Sub(r.start)})
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path"
 	"slices"
@@ -47,7 +46,7 @@ type Account struct {
 	New      uint64   `json:"new"`             // files that did not exist
 	Same     uint64   `json:"same"`            // files with the same size and time, which were skipped
 	Replaced uint64   `json:"replaced"`        // files that existed and differed
-	Bytes    uint64   `json:"bytes"`           // size of the files that were not skipped
+	Bytes    uint64   `json:"bytes"`           // size of the files that were not skipped, without holes
 	Names    []string `json:"names,omitempty"` // first files that were not skipped
 	Differ   []string `json:"differ,omitempty"`
 	// Blocked are files whose path is a folder, or folders whose path is another kind of file.
@@ -60,8 +59,10 @@ type Account struct {
 	Privileged uint64 `json:"privileged,omitempty"`
 	// OwnersNotKept reports that owners were not kept, because only root may change them.
 	OwnersNotKept bool `json:"disowned,omitempty"`
+	// HiddenACLs is why the source could not read access control lists, "" if it could.
+	HiddenACLs string `json:"hidden_acls,omitempty"`
 	// After is the last skipped file before the first one that is not skipped. Rest is the size in
-	// bytes of all files after it.
+	// bytes of all files after it, without holes.
 	After string `json:"after,omitempty"`
 	Rest  uint64 `json:"rest,omitempty"`
 	Failures
@@ -70,6 +71,7 @@ type Account struct {
 // With returns the account of the target with that of the source added.
 func (a Account) With(source Account) Account {
 	a.Special += source.Special
+	a.HiddenACLs = source.HiddenACLs
 	a.Problems = slices.Concat(source.Problems, a.Problems)
 	a.Failed += source.Failed
 	return a
@@ -126,7 +128,8 @@ func archiveName(root, p string) string {
 // Records in headers that tar does not define.
 const (
 	xattrRecord   = "SCHILY.xattr."
-	sizeRecord    = "ZXFER.size"    // size of omitted contents, or of a hard link's file
+	sizeRecord    = "ZXFER.size"    // size of omitted contents, of a hard link's file, or of a file with holes
+	dataRecord    = "ZXFER.data"    // bytes of data of a file with holes, whose contents are a list of extents
 	gnuRecord     = "GNU."          // prefix of records for sparse files, in which a few bytes declare any size; always refused
 	damagedRecord = "ZXFER.damaged" // for the file before: why its contents are damaged
 )
@@ -150,14 +153,28 @@ func (e *entry) header(name string) *tar.Header {
 	return h
 }
 
-// sizeOf returns the size of the file that a header describes.
-func sizeOf(h *tar.Header) (uint64, error) {
-	text, ok := h.PAXRecords[sizeRecord]
-	if !ok {
-		return uint64(max(h.Size, 0)), nil
+// sizeOf returns the size of the file that a header describes, and how much of it is data. sparse
+// reports whether the file has holes.
+func sizeOf(h *tar.Header) (size, data uint64, sparse bool, err error) {
+	size = uint64(max(h.Size, 0))
+	if text, ok := h.PAXRecords[sizeRecord]; ok {
+		if size, err = parseSize(text); err != nil {
+			return 0, 0, false, err
+		}
 	}
+	data = size
+	if text, ok := h.PAXRecords[dataRecord]; ok {
+		sparse = true
+		if data, err = parseSize(text); err == nil && (h.Typeflag != tar.TypeReg || data > size) {
+			err = fmt.Errorf("archive contains %d bytes of data in a file of %d", data, size)
+		}
+	}
+	return size, data, sparse, err
+}
+
+func parseSize(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || n > math.MaxInt64 {
+	if err != nil {
 		return 0, fmt.Errorf("%q is not a size", text)
 	}
 	return n, nil
@@ -179,14 +196,15 @@ type Packer struct {
 
 // Pack packs files below a root. It calls closeRoot when it has finished reading, also after an
 // error.
-func Pack(ctx context.Context, root *os.File, closeRoot func() error, a Archive) (*Packer, error) {
+// hiddenACLs is why root does not show access control lists, "" if it does.
+func Pack(ctx context.Context, root *os.File, closeRoot func() error, a Archive, hiddenACLs string) (*Packer, error) {
 	roots, err := a.roots()
 	if err != nil {
 		return nil, errors.Join(err, closeRoot())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
-	p := &Packer{archive: a, read: r, cancel: cancel, done: make(chan struct{})}
+	p := &Packer{archive: a, read: r, cancel: cancel, done: make(chan struct{}), account: Account{HiddenACLs: hiddenACLs}}
 	go func() {
 		defer close(p.done)
 		buffered := bufio.NewWriterSize(w, 256<<10)
@@ -314,11 +332,17 @@ func (k *packWorker) addFolderXattrs(e *entry, h *tar.Header) {
 }
 
 func (k *packWorker) packRegular(e *entry, h *tar.Header) error {
+	f, err := e.open()
 	if k.archive.NamesOnly {
 		h.PAXRecords[sizeRecord], h.Size = strconv.FormatInt(h.Size, 10), 0
+		if err == nil { // otherwise the transfer reports it
+			defer f.Close()
+			if extents, data := countExtents(f, e.stat.Size); data < e.stat.Size && extents >= 0 {
+				h.PAXRecords[dataRecord] = strconv.FormatInt(data, 10)
+			}
+		}
 		return k.tar.WriteHeader(h)
 	}
-	f, err := e.open()
 	if err != nil {
 		k.forgetLink(e)
 		k.problem(e.path, err)
@@ -326,10 +350,16 @@ func (k *packWorker) packRegular(e *entry, h *tar.Header) error {
 	}
 	defer f.Close()
 	k.addXattrs(e, f, h)
+	extents, data := countExtents(f, e.stat.Size)
+	sparse := data < e.stat.Size && h.Size > data+extents*extentHeader
+	if sparse {
+		h.PAXRecords[sizeRecord], h.PAXRecords[dataRecord] = strconv.FormatInt(h.Size, 10), strconv.FormatInt(data, 10)
+		h.Size = data + extents*extentHeader
+	}
 	if err := k.tar.WriteHeader(h); err != nil {
 		return err
 	}
-	damage, err := k.writeContents(f, h.Size)
+	damage, err := k.writeContents(f, e.stat.Size, sparse, h.Size)
 	if err != nil || damage == nil {
 		return err
 	}
@@ -341,29 +371,55 @@ func (k *packWorker) packRegular(e *entry, h *tar.Header) error {
 // forgetLink makes further names of a file separate files, because the file itself was not sent.
 func (k *packWorker) forgetLink(e *entry) { delete(k.links, inode{e.stat.Dev, e.stat.Ino}) }
 
-// writeContents writes size bytes. damage says why they are not the file's contents; err ends the
-// archive.
-func (k *packWorker) writeContents(f *os.File, size int64) (damage, err error) {
-	for left := size; left > 0; {
+// writeContents writes the contents of a file, or its extents if it is sparse: total bytes. damage
+// says why they are not the file's contents; err ends the archive.
+func (k *packWorker) writeContents(f *os.File, size int64, sparse bool, total int64) (damage, err error) {
+	if !sparse {
+		return k.writeRange(f, extent{0, size}, nil)
+	}
+	for off := int64(0); ; {
+		x, ok := nextExtent(f, off, size)
+		if !ok {
+			break
+		}
+		if total -= extentHeader + x.size(); total < 0 {
+			return nil, errors.New("the holes of a file changed")
+		}
+		if _, err := k.tar.Write(x.header()); err != nil {
+			return nil, err
+		}
+		if damage, err = k.writeRange(f, x, damage); err != nil {
+			return nil, err
+		}
+		off = x.to
+	}
+	if total != 0 {
+		err = errors.New("the holes of a file changed")
+	}
+	return damage, err
+}
+
+// writeRange writes a range of a file, or zeros if the file is damaged.
+func (k *packWorker) writeRange(f *os.File, x extent, damage error) (error, error) {
+	for at := x.from; at < x.to; {
 		if k.ctx.Err() != nil {
 			return nil, context.Cause(k.ctx)
 		}
-		b := k.buf[:min(left, int64(len(k.buf)))]
-		n := len(b)
+		b := k.buf[:min(x.to-at, int64(len(k.buf)))]
+		n := 0
 		if damage == nil {
-			n, damage = io.ReadFull(f, b)
-			if errors.Is(damage, io.EOF) || errors.Is(damage, io.ErrUnexpectedEOF) {
+			n, damage = f.ReadAt(b, at)
+			if n == len(b) {
+				damage = nil
+			} else if errors.Is(damage, io.EOF) {
 				damage = errors.New("file is shorter than its size")
 			}
 		}
-		if damage != nil {
-			clear(b[n:])
-			n = len(b)
-		}
-		if _, err := k.tar.Write(b[:n]); err != nil {
+		clear(b[n:])
+		if _, err := k.tar.Write(b); err != nil {
 			return nil, err
 		}
-		left -= int64(n)
+		at += int64(len(b))
 	}
 	return damage, nil
 }

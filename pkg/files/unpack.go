@@ -89,6 +89,8 @@ type unpackWorker struct {
 	folders []folder // open folders, from the root to the current one
 	pending *pending
 	leading bool // all files so far were skipped
+	// unstorable is the last folder that was skipped because of its name, "" if none.
+	unstorable string
 }
 
 // folder is an open folder.
@@ -159,11 +161,14 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 		return fmt.Errorf("archive contains %s after %s", printablePath(name), printablePath(u.last))
 	}
 	u.last = name
+	if u.unstorable != "" && strings.HasPrefix(name, u.unstorable+"/") {
+		return nil
+	}
 	at, err := u.folderOf(name)
 	if err != nil {
 		return err
 	}
-	size, err := sizeOf(h)
+	size, data, sparse, err := sizeOf(h)
 	if err != nil {
 		return err
 	}
@@ -171,8 +176,16 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if found == unstorable {
+		why := errors.New("the target's filesystem cannot store so long a name")
+		if h.Typeflag == tar.TypeDir {
+			u.unstorable, why = name, fmt.Errorf("%w: nothing below it was restored", why)
+		}
+		u.account.problem(name, why)
+		return nil
+	}
 	if found == same || found == blocked || u.into.DryRun || h.Typeflag == tar.TypeDir {
-		u.count(name, found, h, size) // others when they are complete
+		u.count(name, found, h, data) // others when they are complete
 	}
 	if found == blocked && !u.into.DryRun {
 		return fmt.Errorf("%s: an object of another type exists there", printablePath(name))
@@ -186,14 +199,17 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 	if found == other && !u.into.Overwrite {
 		return fmt.Errorf("%s was created during the restore: %w", printablePath(name), fs.ErrExist)
 	}
-	return u.create(at, name, h, found, size, r)
+	return u.create(at, name, h, found, size, data, sparse, r)
 }
+
+// maxName is the largest size of a name in bytes: that of OpenZFS with the feature longname.
+const maxName = 1023
 
 // checkName returns an error if name is not a relative path without special parts.
 func checkName(name string) error {
 	parts := strings.Split(name, "/")
 	for _, part := range parts {
-		if part == "" || part == "." || part == ".." || len(part) > 255 || strings.ContainsRune(part, 0) {
+		if part == "" || part == "." || part == ".." || len(part) > maxName || strings.ContainsRune(part, 0) {
 			return fmt.Errorf("archive contains the invalid name %s", printablePath(name))
 		}
 	}

@@ -21,7 +21,8 @@ const (
 	absent placeState = iota
 	same
 	other
-	blocked // by a file that is never replaced
+	blocked    // by a file that is never replaced
+	unstorable // the filesystem does not store so long a name
 )
 
 // inspect returns the state of a file's path.
@@ -33,6 +34,9 @@ func (u *unpackWorker) inspect(at *os.File, base string, h *tar.Header, size uin
 	err := unix.Fstatat(int(at.Fd()), base, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
 		return absent, nil
+	}
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		return unstorable, nil
 	}
 	if err != nil {
 		return absent, fmt.Errorf("%s: %w", printablePath(h.Name), err)
@@ -70,7 +74,7 @@ func (u *unpackWorker) attributesDiffer(e *entry, h *tar.Header) bool {
 	return !owned || e.mode() != u.mode(h)
 }
 
-// count adds a file to the account.
+// count adds a file with size bytes of data to the account.
 func (u *unpackWorker) count(name string, found placeState, h *tar.Header, size uint64) {
 	a := &u.account
 	if found == same {
@@ -109,15 +113,15 @@ type pending struct {
 	at         *os.File
 	name, temp string
 	found      placeState // state of its path
-	size       uint64
+	size       uint64     // of the data
 	replaces   bool
 	file       *os.File // nil for a hard link
 	header     *tar.Header
 }
 
 // create creates a file with a temporary name in its folder.
-func (u *unpackWorker) create(at *os.File, name string, h *tar.Header, found placeState, size uint64, r io.Reader) (err error) {
-	p := &pending{at: at, name: name, header: h, found: found, size: size, replaces: u.into.Overwrite,
+func (u *unpackWorker) create(at *os.File, name string, h *tar.Header, found placeState, size, data uint64, sparse bool, r io.Reader) (err error) {
+	p := &pending{at: at, name: name, header: h, found: found, size: data, replaces: u.into.Overwrite,
 		temp: fmt.Sprintf(".zxfer-%016x.part", xxh3.HashString(name))}
 	folder := int(at.Fd())
 	// Removes a leftover of an interrupted transfer, if any.
@@ -130,7 +134,7 @@ func (u *unpackWorker) create(at *os.File, name string, h *tar.Header, found pla
 			return fmt.Errorf("%s: %w", printablePath(name), err)
 		}
 		p.file = os.NewFile(uintptr(fd), name)
-		err = writeSparse(p.file, r, int64(size))
+		err = writeSparse(p.file, r, int64(size), int64(data), sparse)
 		if err != nil {
 			return fmt.Errorf("%s: %w", printablePath(name), withoutPath(err))
 		}
@@ -227,20 +231,32 @@ func (u *unpackWorker) discardPending() {
 	}
 }
 
-// writeSparse writes contents with holes for zeros.
-func writeSparse(f *os.File, r io.Reader, size int64) error {
-	buf := make([]byte, 128<<10)
-	for off := int64(0); off < size; {
-		n, err := io.ReadFull(r, buf[:min(size-off, int64(len(buf)))])
-		if err != nil {
-			return err
-		}
-		if slices.ContainsFunc(buf[:n], func(b byte) bool { return b != 0 }) {
-			if _, err := f.WriteAt(buf[:n], off); err != nil {
+// writeSparse writes contents, or extents if the header has sparse contents, with holes for zeros.
+func writeSparse(f *os.File, r io.Reader, size, data int64, sparse bool) error {
+	buf := make([]byte, chunk)
+	store := func(x extent) error {
+		for off := x.from; off < x.to; {
+			n, err := io.ReadFull(r, buf[:min(x.to-off, int64(len(buf)))])
+			if err != nil {
 				return err
 			}
+			if slices.ContainsFunc(buf[:n], func(b byte) bool { return b != 0 }) {
+				if _, err := f.WriteAt(buf[:n], off); err != nil {
+					return err
+				}
+			}
+			off += int64(n)
 		}
-		off += int64(n)
+		return nil
+	}
+	var err error
+	if sparse {
+		err = readExtents(r, size, data, store)
+	} else {
+		err = store(extent{0, size})
+	}
+	if err != nil {
+		return err
 	}
 	return f.Truncate(size)
 }
@@ -288,7 +304,9 @@ func (u *unpackWorker) setAttributes(name string, f *os.File, h *tar.Header) {
 		try("cannot set its mode", unix.Fchmod(fd, mode))
 	}
 	// Use the path of the descriptor, because kernels before 5.8 do not accept an empty path.
-	try("cannot set its time", os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", fd), h.ModTime, h.ModTime))
+	// os.Chtimes accepts only the years 1678 to 2262.
+	at := unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
+	try("cannot set its time", unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), []unix.Timespec{at, at}, 0))
 }
 
 // errSwapped means that another program replaced a file that zxfer had just created.

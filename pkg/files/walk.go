@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -117,18 +118,31 @@ func (x xattr) acl() bool { return strings.HasPrefix(x.name, "system.") }
 
 // readXattrs returns the extended attributes of an open file, sorted by name, or none if the
 // filesystem does not support them.
-func readXattrs(f *os.File) (out []xattr, err error) {
-	list, err := readSized(func(buf []byte) (int, error) { return unix.Flistxattr(int(f.Fd()), buf) })
+func readXattrs(f *os.File) ([]xattr, error) {
+	return listXattrs(func(buf []byte) (int, error) { return unix.Flistxattr(int(f.Fd()), buf) },
+		func(name string, buf []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), name, buf) })
+}
+
+// xattrs is readXattrs for a file that is not opened. It follows no link: the last part of the path is
+// a name in an open folder.
+func (e *entry) xattrs() ([]xattr, error) {
+	at := fmt.Sprintf("/proc/self/fd/%d/%s", e.folder, e.name)
+	return listXattrs(func(buf []byte) (int, error) { return unix.Llistxattr(at, buf) },
+		func(name string, buf []byte) (int, error) { return unix.Lgetxattr(at, name, buf) })
+}
+
+func listXattrs(list func([]byte) (int, error), get func(string, []byte) (int, error)) (out []xattr, err error) {
+	all, err := readSized(list)
 	if err != nil {
 		return nil, err
 	}
-	names := strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
+	names := strings.Split(strings.TrimSuffix(string(all), "\x00"), "\x00")
 	slices.Sort(names)
 	for _, name := range names {
 		if name == "" {
 			continue
 		}
-		value, err := readSized(func(buf []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), name, buf) })
+		value, err := readSized(func(buf []byte) (int, error) { return get(name, buf) })
 		if errors.Is(err, unix.ENODATA) {
 			continue
 		}
@@ -138,6 +152,14 @@ func readXattrs(f *os.File) (out []xattr, err error) {
 		out = append(out, xattr{name, value})
 	}
 	return out, nil
+}
+
+// ShowsACLs reports whether a mounted filesystem shows the access control lists of its files. OpenZFS
+// decides it at the mount, by the property acltype.
+func ShowsACLs(root *os.File) bool {
+	// Use the path of the descriptor, because that of a mount is opened with O_PATH.
+	_, err := unix.Getxattr(fmt.Sprintf("/proc/self/fd/%d", root.Fd()), "system.posix_acl_access", nil)
+	return err == nil || errors.Is(err, unix.ENODATA)
 }
 
 // readSized calls get for the size, and again with a buffer of that size.

@@ -34,8 +34,9 @@ type Tools interface {
 	OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error)
 	OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error)
 	// MountFiles mounts a snapshot, or a filesystem in its current state, for the holder of the
-	// returned root directory.
-	MountFiles(source string) (*os.File, error)
+	// returned root directory, until unmount. If acls is true, it fails unless the files show their
+	// access control lists.
+	MountFiles(ctx context.Context, source string, acls bool) (root *os.File, unmount func() error, err error)
 	// LoadKey loads the key of an encryption root from a file. UnloadKey unloads it.
 	LoadKey(ctx context.Context, root, file string) error
 	UnloadKey(ctx context.Context, root string) error

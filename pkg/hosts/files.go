@@ -17,7 +17,7 @@ func (l *Local) ReadFiles(ctx context.Context, q files.Query, progress func(tran
 	if err := q.Check(); err != nil {
 		return d, err
 	}
-	root, closeFiles, err := l.openFiles(ctx, q.Snapshot, q.KeyFile)
+	root, closeFiles, err := l.openFiles(ctx, q.Snapshot, q.KeyFile, q.Replica)
 	if err != nil {
 		return d, err
 	}
@@ -31,7 +31,7 @@ func (l *Local) ReadBlockSizes(ctx context.Context, q files.BlockQuery, progress
 	if err := q.Check(); err != nil {
 		return s, err
 	}
-	root, closeFiles, err := l.openFiles(ctx, q.Snapshot, "")
+	root, closeFiles, err := l.openFiles(ctx, q.Snapshot, "", false)
 	if err != nil {
 		return s, err
 	}
@@ -44,16 +44,22 @@ func (l *Local) packFiles(ctx context.Context, a files.Archive) (transfer.Source
 	if err := a.Check(); err != nil {
 		return nil, err
 	}
-	root, closeFiles, err := l.openFiles(ctx, a.Snapshot, a.KeyFile)
+	hidden := ""
+	root, closeFiles, err := l.openFiles(ctx, a.Snapshot, a.KeyFile, !a.NamesOnly)
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) { // such as a pool that was imported read-only
+		hidden = err.Error()
+		root, closeFiles, err = l.openFiles(ctx, a.Snapshot, a.KeyFile, false)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return files.Pack(ctx, root, closeFiles, a)
+	return files.Pack(ctx, root, closeFiles, a, hidden)
 }
 
 // openFiles mounts a snapshot, or a filesystem in its current state, for this process alone. It
 // loads the key from keyFile if needed. closeFiles unmounts, and unloads a key that openFiles loaded.
-func (l *Local) openFiles(ctx context.Context, source, keyFile string) (root *os.File, closeFiles func() error, err error) {
+// acls is that of Tools.MountFiles.
+func (l *Local) openFiles(ctx context.Context, source, keyFile string, acls bool) (root *os.File, closeFiles func() error, err error) {
 	dataset, _, _ := strings.Cut(source, "@")
 	if source == dataset {
 		_, err = zfs.ParseDataset(source)
@@ -67,9 +73,9 @@ func (l *Local) openFiles(ctx context.Context, source, keyFile string) (root *os
 	if err != nil {
 		return nil, nil, err
 	}
-	root, err = l.tools.MountFiles(source)
+	root, unmount, err := l.tools.MountFiles(ctx, source, acls)
 	if err != nil {
 		return nil, nil, errors.Join(err, unload())
 	}
-	return root, func() error { return errors.Join(root.Close(), unload()) }, nil
+	return root, func() error { return errors.Join(unmount(), unload()) }, nil
 }

@@ -65,8 +65,10 @@ func checkDeviceState(t device.Task, s *device.State) error {
 
 // checkDigest returns an error if d is not the digest of a stream.
 func checkDigest(d *Digest) error {
-	if !isHex(d.Sum, 16) {
-		return fmt.Errorf("%q is not a digest", cut(d.Sum))
+	for _, sum := range []string{d.Sum, d.Zeroed, d.BlockSizes} {
+		if !isHex(sum, 16) {
+			return fmt.Errorf("%q is not a digest", cut(sum))
+		}
 	}
 	if len(d.Parts) > zfs.MaxParts || d.Shift > 63 {
 		return fmt.Errorf("digest of %d parts of 2^%d positions", len(d.Parts), d.Shift)
@@ -104,6 +106,9 @@ func checkFiles(q files.Query, d *files.Digest) error {
 		if !isHex(p, 16) {
 			return fmt.Errorf("%q is not a digest", cut(p))
 		}
+	}
+	if q.Replica != (d.BlockSizes != "") || q.Replica && !isHex(d.BlockSizes, 16) {
+		return fmt.Errorf("%q is not a digest of block sizes", cut(d.BlockSizes))
 	}
 	if len(d.Listed) > files.MaxListed || len(d.Listed) > 0 && q.Within == 0 {
 		return fmt.Errorf("got %d files", len(d.Listed))

@@ -52,13 +52,20 @@ func (c *contentComparison) compareStep(ctx context.Context, d *plan.Dataset, st
 	both := streamPair{source: again, target: spec}
 	defer c.rep.Activity(fmt.Sprintf("comparing the contents of %s@%s on both sides", d.Target, spec.To))()
 	a, b, err := c.digests(ctx, both, zfs.DigestRange{})
-	if err == nil && a.Sum != b.Sum {
+	if err == nil && !a.SameContents(b) {
 		err = c.findDifference(ctx, d, both, a, b, target)
 	}
 	if err != nil {
 		return "", fmt.Errorf("verify %s: %w", d.Target, err)
 	}
-	c.rep.Log(fmt.Sprintf("%s@%s: contents are equal on both sides (%s)", d.Target, spec.To, a.Sum))
+	what := "contents are equal on both sides"
+	if spec.From != "" {
+		what = "changes since " + spec.From + " are equal on both sides"
+	}
+	c.rep.Log(fmt.Sprintf("%s@%s: %s (%s)", d.Target, spec.To, what, a.Sum))
+	if a.BlockSizes != b.BlockSizes {
+		c.rep.Log(fmt.Sprintf("%s@%s: %s", d.Target, spec.To, zfs.OtherBlockSizes))
+	}
 	return a.Sum, nil
 }
 
@@ -93,7 +100,7 @@ func (c *contentComparison) findDifference(ctx context.Context, d *plan.Dataset,
 			if a, b, err = c.digests(ctx, hop, zfs.DigestRange{}); err != nil {
 				return err
 			}
-			if a.Sum == b.Sum {
+			if a.SameContents(b) {
 				continue
 			}
 		}
@@ -104,7 +111,7 @@ func (c *contentComparison) findDifference(ctx context.Context, d *plan.Dataset,
 				return err
 			}
 		}
-		if a.Sum != b.Sum {
+		if !a.SameContents(b) {
 			return c.locate(ctx, d, full, a, b)
 		}
 	}
@@ -174,7 +181,7 @@ func (c *contentComparison) locate(ctx context.Context, d *plan.Dataset, p strea
 		}
 		hint = c.objectHint(d, p, from)
 	}
-	return fault.Failf(hint+"run zpool scrub on both pools, then compare again",
+	return fault.Failf(hint+"compare both sides before you overwrite one: the digests do not show which one is right",
 		"%s: the contents of %s@%s differ from %s@%s: %s",
 		c.target.Label(), d.Target, p.target.To, d.Source, p.source.To, where)
 }

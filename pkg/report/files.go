@@ -128,6 +128,9 @@ func leftOutText(a *files.Account) string {
 	if a.OwnersNotKept {
 		text += "owners were not restored: only root can set them\n"
 	}
+	if a.HiddenACLs != "" {
+		text += "access control lists were not restored: " + oneLine(a.HiddenACLs) + "\n"
+	}
 	return text
 }
 

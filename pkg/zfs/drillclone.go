@@ -15,6 +15,9 @@ const (
 	// DrillCloneProperty is the user property that holds the job of a drill clone. zxfer never
 	// destroys a clone without it.
 	DrillCloneProperty = "zxfer:drill"
+	// ReadCloneMark is the value of DrillCloneProperty of a clone whose files a process reads. It is
+	// not the name of a job.
+	ReadCloneMark = "(read)"
 )
 
 // DrillCloneName returns the full name of a drill clone.
@@ -39,8 +42,8 @@ type DrillClone struct {
 	Among []string `json:"among,omitempty"`
 }
 
-// MaxDrillClones is the largest number of drill clones of the datasets that one key may drill.
-// A drill needs one at a time. The next drill destroys the clone of an interrupted one.
+// MaxDrillClones is the largest number of drill clones of the datasets that one key may drill, and
+// of read clones of a pool. A drill needs one at a time. The next drill destroys the clone of an interrupted one.
 const MaxDrillClones = 16
 
 // DrillClones selects the drill clones of a job, by the datasets whose snapshots were cloned.

@@ -27,7 +27,7 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.SendSpec]():        fieldNames("Dataset From Through To Flags Token", ""),
 	reflect.TypeFor[hosts.ContentQuery]():  fieldNames("SendSpec KeyFile", "Within Seed"),
 	reflect.TypeFor[zfs.DigestRange]():     fieldNames("", "Object From To"),
-	reflect.TypeFor[files.Query]():         fieldNames("Snapshot KeyFile", "Path Sample Seed Seeded Within"),
+	reflect.TypeFor[files.Query]():         fieldNames("Snapshot KeyFile", "Path Sample Seed Seeded Replica Within"),
 	reflect.TypeFor[files.BlockQuery]():    fieldNames("Snapshot Inodes", "Seed Buckets"),
 	// A zfs.Gate compares every received stream with this.
 	reflect.TypeFor[zfs.Arrival]():     fieldNames("Base Volume", "Snapshots Raw Resumed"),

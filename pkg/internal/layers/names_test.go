@@ -35,12 +35,16 @@ func throughDescriptor(call *ast.CallExpr) bool {
 		literal, ok := e.(*ast.BasicLit)
 		return ok && literal.Value == text
 	}
-	switch call.Fun.(*ast.SelectorExpr).Sel.Name {
+	switch name := call.Fun.(*ast.SelectorExpr).Sel.Name; name {
 	case "Fchownat":
 		flag, ok := call.Args[4].(*ast.SelectorExpr)
 		return is(call.Args[1], `""`) && ok && flag.Sel.Name == "AT_EMPTY_PATH"
-	case "Chtimes":
-		path, ok := call.Args[0].(*ast.CallExpr)
+	case "Chtimes", "UtimesNanoAt":
+		at := call.Args[0]
+		if name == "UtimesNanoAt" {
+			at = call.Args[1]
+		}
+		path, ok := at.(*ast.CallExpr)
 		return ok && len(path.Args) == 2 && is(path.Args[0], `"/proc/self/fd/%d"`)
 	}
 	return false
@@ -100,21 +104,24 @@ func TestNoChangesByName(t *testing.T) {
 func TestChangesByNameAreFound(t *testing.T) {
 	t.Parallel()
 	for line, found := range map[string]bool{
-		`os.Chmod(f.Name(), 0o644)`:                                              true,
-		`set(os.Chmod)`:                                                          true,
-		`change := os.Lchown; change("a", 0, 0)`:                                 true,
-		`root.Chmod("a", 0o644)`:                                                 true,
-		`root().Chmod("a", 0o644)`:                                               true,
-		`unix.Fchmodat(fd, base, 0o700, 0)`:                                      true,
-		`unix.Fchownat(fd, base, 0, 0, unix.AT_SYMLINK_NOFOLLOW)`:                true,
-		`os.Chtimes(name, now, now)`:                                             true,
-		`unix.Lsetxattr(name, "user.a", nil, 0)`:                                 true,
-		`f.Chmod(0o644)`:                                                         false,
-		`open().Chown(0, 0)`:                                                     false,
-		`unix.Fchmod(fd, 0o644)`:                                                 false,
-		`unix.Fchownat(fd, "", 0, 0, unix.AT_EMPTY_PATH)`:                        false,
-		`os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", fd), now, now)`:              false,
-		`log.Chmod = 3`:                                                          false,
+		`os.Chmod(f.Name(), 0o644)`:                               true,
+		`set(os.Chmod)`:                                           true,
+		`change := os.Lchown; change("a", 0, 0)`:                  true,
+		`root.Chmod("a", 0o644)`:                                  true,
+		`root().Chmod("a", 0o644)`:                                true,
+		`unix.Fchmodat(fd, base, 0o700, 0)`:                       true,
+		`unix.Fchownat(fd, base, 0, 0, unix.AT_SYMLINK_NOFOLLOW)`: true,
+		`os.Chtimes(name, now, now)`:                              true,
+		`unix.Lsetxattr(name, "user.a", nil, 0)`:                  true,
+		`f.Chmod(0o644)`:                                          false,
+		`open().Chown(0, 0)`:                                      false,
+		`unix.Fchmod(fd, 0o644)`:                                  false,
+		`unix.Fchownat(fd, "", 0, 0, unix.AT_EMPTY_PATH)`:         false,
+		`unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), at, 0)`:          false,
+		`unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d/%s", fd, name), at, 0)`: true,
+		`unix.UtimesNanoAt(fd, name, at, 0)`:                                                    true,
+		`os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", fd), now, now)`:                             false,
+		`log.Chmod = 3`: false,
 		`os.Chtimes(fmt.Sprintf("/proc/self/fd/%d/%s", fd, name), now, now)`:     true,
 		`func() { defer os.Chown("a", 0, 0) }()`:                                 true,
 		`unix.Fchownat(fd, name, 0, 0, unix.AT_EMPTY_PATH|unix.AT_NO_AUTOMOUNT)`: true,

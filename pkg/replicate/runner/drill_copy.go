@@ -27,7 +27,8 @@ type drillCopy struct {
 	source, target *zfs.Dataset // nil if missing
 	sourceSnapshot string       // full name of the source's snapshot; "" = no comparison
 	clone          string
-	bad            bool // the copy is known to be bad
+	bad            bool  // the copy is known to be bad
+	sourceErr      error // of the last read of the source
 	rec            *statedir.DrillResult
 }
 

@@ -3,11 +3,13 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
 )
 
 // Limits of the report on a bad copy.
@@ -18,7 +20,7 @@ const (
 
 // files reads the clone's files and compares them with the source's snapshot.
 func (c *drillCopy) files(ctx context.Context) error {
-	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed, Seeded: true}
+	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed, Seeded: true, Replica: true}
 	var target, source files.Digest
 	read := func() error {
 		return c.withProgress(ctx, "logicalreferenced", q.Sample, func(progress func(transfer.Progress)) (_ uint64, err error) {
@@ -33,6 +35,9 @@ func (c *drillCopy) files(ctx context.Context) error {
 	if err == nil && none() && q.Sample < 1 { // with few files the sample may be empty, which proves nothing
 		q.Sample = 1
 		err = read()
+	}
+	if err == nil && errors.Is(c.sourceErr, &zfs.Error{Kind: zfs.NotSupported}) {
+		err = c.sourceErr // the caller compares streams instead
 	}
 	if err != nil {
 		return err
@@ -55,11 +60,21 @@ func (c *drillCopy) files(ctx context.Context) error {
 		return c.differ(ctx, q, parts)
 	}
 	if target.Read != source.Read || target.Bytes != source.Bytes || target.Files != source.Files {
-		return c.badCopy("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed),
+		return c.badCopy(c.differenceHint(),
 			"%s read %d of %d files with %d bytes, but the source has %d of %d with %d", c.t.host.Label(),
 			target.Read, target.Files, target.Bytes, source.Read, source.Files, source.Bytes)
 	}
+	if target.BlockSizes != source.BlockSizes {
+		c.note("%s: %s", c.rec.Target, zfs.OtherBlockSizes)
+	}
 	return nil
+}
+
+// differenceHint returns the hint for data that is readable on both sides, but differs. A scrub does not
+// find it, and only people can know which side is right.
+func (c *drillCopy) differenceHint() string {
+	return "compare it on both sides before you overwrite one: a drill cannot know which one is right\n" +
+		"to compare the same files again: " + c.command("drill --seed "+fmt.Sprint(c.Seed)+" "+c.job.Name)
 }
 
 // digests queries both sides concurrently.
@@ -96,5 +111,5 @@ func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) erro
 	if found > 1 {
 		which += fmt.Sprintf(", and about %d more", found-1)
 	}
-	return c.badCopy("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files differ from %s%s", c.sourceSnapshot, which)
+	return c.badCopy(c.differenceHint(), "its files differ from %s%s", c.sourceSnapshot, which)
 }

@@ -43,12 +43,15 @@ func (c *drillCopy) stream(ctx context.Context) error {
 		return err
 	}
 	c.rec.Read, c.rec.Bytes = "stream", target.Bytes
-	if c.rec.Compared && target.Sum != source.Sum {
+	if c.rec.Compared && target.SameContents(source) && target.BlockSizes != source.BlockSizes {
+		c.note("%s: %s", c.rec.Target, zfs.OtherBlockSizes)
+	}
+	if c.rec.Compared && !target.SameContents(source) {
 		where := ""
 		if from, to, err := zfs.FirstDifference(source, target); err == nil {
 			where = fmt.Sprintf(": the first that differs is one of the objects %d to %d", from, to-1)
 		}
-		return c.badCopy("zpool scrub on both pools, and drill again", "its contents differ from %s%s", c.sourceSnapshot, where)
+		return c.badCopy(c.differenceHint(), "its contents differ from %s%s", c.sourceSnapshot, where)
 	}
 	return nil
 }
@@ -84,10 +87,10 @@ func readBoth[D any](ctx context.Context, c *drillCopy, name, keyFile string, pr
 	if c.sourceSnapshot != "" {
 		c.rec.Compared, c.rec.Note = false, ""
 		g.Go(func() (err error) {
-			if source, err = read(gctx, c.jobRun.source, c.sourceSnapshot, "", nil); err != nil {
+			source, err = read(gctx, c.jobRun.source, c.sourceSnapshot, "", nil)
+			if c.rec.Compared, c.sourceErr = err == nil, err; err != nil {
 				c.rec.Note = "not compared: " + err.Error()
 			}
-			c.rec.Compared = err == nil
 			return nil
 		})
 	}

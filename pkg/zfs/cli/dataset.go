@@ -195,15 +195,6 @@ func (c *CLI) Unmount(ctx context.Context, dataset string) error {
 	return c.change(ctx, zfs.OpUnmount, dataset, zfs.OpUnmount)
 }
 
-// MountFiles mounts a snapshot or filesystem for this process alone.
-func (c *CLI) MountFiles(source string) (*os.File, error) {
-	root, err := files.Mount(source)
-	if err != nil {
-		return nil, mountError(source, err)
-	}
-	return root, nil
-}
-
 // mountError classifies an error of the system calls that mount.
 func mountError(source string, err error) error {
 	e := &zfs.Error{Kind: zfs.Unknown, Op: zfs.OpMount, Subject: source, Detail: err.Error()}

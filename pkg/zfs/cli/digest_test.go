@@ -88,6 +88,9 @@ func TestContentDigest(t *testing.T) {
 					for _, base := range []string{from, ""} {
 						left := digest(t, c, zfs.SendSpec{Dataset: ds, From: base, To: to, Flags: f})
 						right := digest(t, c, zfs.SendSpec{Dataset: target, From: base, To: to, Flags: f})
+						if base != "" { // old holes may be sent: the digests of the whole snapshots decide
+							left, right = left[:32], right[:32]
+						}
 						require.Equal(t, left, right, "%s to %s, %+v", base, to, f)
 						if other, twice := seen[left]; twice && other != base+to {
 							t.Fatalf("%s..%s and %s have one digest", base, to, other)
@@ -99,9 +102,9 @@ func TestContentDigest(t *testing.T) {
 			}
 			ranged := zfs.SendSpec{From: "@a", Through: []string{"b"}, To: "c", Flags: test.digest[0]}
 			ranged.Dataset = ds
-			left := digest(t, c, ranged)
+			left := digest(t, c, ranged)[:32]
 			ranged.Dataset = target
-			require.Equal(t, left, digest(t, c, ranged), "range")
+			require.Equal(t, left, digest(t, c, ranged)[:32], "range")
 		})
 	}
 }
@@ -193,6 +196,9 @@ func TestContentDigestWithOtherBlockSize(t *testing.T) {
 				for _, base := range []string{from, ""} {
 					left := digest(t, c, zfs.SendSpec{Dataset: ds, From: base, To: to, Flags: test.flags.ForDigest()})
 					right := digest(t, c, zfs.SendSpec{Dataset: target, From: base, To: to, Flags: test.flags.ForDigest()})
+					if base != "" { // other blocks may be zeroed: the digests of the whole snapshots decide
+						left, right = left[:32], right[:32]
+					}
 					require.Equal(t, left, right, "%s to %s", base, to)
 				}
 				from = "@" + to

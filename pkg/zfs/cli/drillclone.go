@@ -37,11 +37,11 @@ func (c *CLI) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, e
 		}
 	}
 	name := zfs.DrillCloneName(zfs.PoolOf(of), strings.ToLower(rand.Text()[:10]))
-	args := []string{"clone", "-o", zfs.DrillCloneProperty + "=" + a.Job, "-o", "com.sun:auto-snapshot=false"}
+	args := []string{"clone", "-o", zfs.DrillCloneProperty + "=" + a.Job}
 	if found[of]["type"].Value == string(zfs.Volume) {
-		args = append(args, "-o", "volmode=none")
+		args = append(args, "-o", "com.sun:auto-snapshot=false", "-o", "volmode=none")
 	} else {
-		args = append(args, "-o", "canmount=noauto", "-o", "mountpoint=none", "-o", "sharenfs=off", "-o", "sharesmb=off")
+		args = append(args, filesystemCloneOptions...)
 	}
 	readonly := "on"
 	if a.Writable { // even if the pool's root dataset is read-only
@@ -74,7 +74,10 @@ func (c *CLI) checkCloneLimit(ctx context.Context, name string, among []string) 
 }
 
 // drillClone is a clone that CreateDrillClone created.
-type drillClone struct{ name, of, job string } // of: the dataset of its origin
+type drillClone struct {
+	name, of, job string // of: the dataset of its origin
+	created       time.Time
+}
 
 // drillClones returns the drill clones of a pool. A drill clone has both the name and the property.
 func (c *CLI) drillClones(ctx context.Context, pool string) (all []drillClone, err error) {
@@ -86,11 +89,11 @@ func (c *CLI) drillClones(ctx context.Context, pool string) (all []drillClone, e
 		return nil, err
 	}
 	names := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), func(n string) bool { return !zfs.IsDrillClone(n) })
-	found, err := c.Properties(ctx, names, []string{"origin", zfs.DrillCloneProperty})
+	found, err := c.Properties(ctx, names, []string{"origin", zfs.DrillCloneProperty, "creation"})
 	for _, name := range names {
 		of, _, isClone := strings.Cut(found[name]["origin"].Value, "@")
 		if mark := found[name][zfs.DrillCloneProperty]; isClone && mark.Local() {
-			all = append(all, drillClone{name, of, mark.Value})
+			all = append(all, drillClone{name, of, mark.Value, createdAt(found[name]["creation"].Value)})
 		}
 	}
 	return all, err

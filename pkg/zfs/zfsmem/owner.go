@@ -95,18 +95,19 @@ func (h *Host) SetFiles(name, directory string) {
 
 // MountFiles opens the directory of a snapshot or dataset. If the key is not loaded, it fails
 // like ZFS.
-func (h *Host) MountFiles(source string) (*os.File, error) {
+func (h *Host) MountFiles(_ context.Context, source string, _ bool) (*os.File, func() error, error) {
 	dataset, _, _ := strings.Cut(source, "@")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d, directory := h.datasets[dataset], cmp.Or(h.files[source], h.Files)
 	switch {
 	case d == nil || directory == "":
-		return nil, fail(zfs.NotFound, zfs.OpMount, source)
+		return nil, nil, fail(zfs.NotFound, zfs.OpMount, source)
 	case d.Get("keystatus") == "unavailable":
-		return nil, fail(zfs.KeyMissing, zfs.OpMount, source)
+		return nil, nil, fail(zfs.KeyMissing, zfs.OpMount, source)
 	}
-	return os.Open(directory)
+	root, err := os.Open(directory)
+	return root, func() error { return root.Close() }, err
 }
 
 // LoadKey marks the key of an encryption root as loaded if the key file exists. It ignores the
