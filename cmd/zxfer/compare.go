@@ -86,7 +86,7 @@ func (o *compareOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	r, err := job.RunCompare(ctx, o.req, j.at, j.rep)
-	if err = j.finish(ctx, r, err, jobEnd{shell: o.req.RSH, text: report.CompareResult(r, o.verbose)}); err == nil && r.Outcome == job.Differ {
+	if err = j.finish(ctx, r, err, jobEnd{text: report.CompareResult(r, o.verbose)}); err == nil && r.Outcome == job.Differ {
 		return &reportedError{fault.Failf("", "%s and %s differ", r.A, r.B)}
 	}
 	return err

@@ -92,7 +92,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if mapErr := o.writeMap(r); mapErr != nil {
 		err = errors.Join(err, fmt.Errorf("map was not written: %w", mapErr))
 	}
-	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, text: report.DeviceResult(r), done: "the copy is complete, but its report could not be written: ",
+	return j.finish(ctx, r, err, jobEnd{text: report.DeviceResult(r), done: "the copy is complete, but its report could not be written: ",
 		page: func(about html.About, course history.Recording) ([]byte, error) { return html.Device(about, r, course) }})
 }
 

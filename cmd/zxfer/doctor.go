@@ -290,7 +290,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("the data of the measurements was deleted", err)
 	}
-	return r, suggestHost(ctx, err, o.req.Send.RSH)
+	return r, err
 }
 
 // watcher shows the activities of a doctor and, with --verbose, messages.

@@ -197,5 +197,5 @@ func (o *healOptions) run(ctx context.Context, a *app) error {
 		return j.finish(ctx, r, err, jobEnd{text: report.HealJobResult(r)})
 	}
 	r, err := job.RunHeal(ctx, o.req, j.at, j.rep)
-	return j.finish(ctx, r, err, jobEnd{shell: o.req.RSH, text: report.HealResult(r)})
+	return j.finish(ctx, r, err, jobEnd{text: report.HealResult(r)})
 }

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -77,4 +78,46 @@ func TestMessagesUseOptionPlaceholders(t *testing.T) {
 	for _, o := range transport.Options(transport.JobFile) {
 		require.True(t, option.AllDeclared(option.Name(o.ID, "")), "texts cannot name option %s", o.ID)
 	}
+}
+
+// TestHintCommandsExist parses the commands of all hints: verbs and flags of zxfer, and subcommands of
+// zfs(8) and zpool(8), exist.
+func TestHintCommandsExist(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "pkg", "internal", "messages", "testdata", "messages.txt"))
+	require.NoError(t, err)
+	zfs := strings.Fields("allow change-key create destroy get hold holds inherit list load-key mount promote receive release rename rollback send set snapshot unload-key unmount")
+	zpool := strings.Fields("clear export get history import list scrub set status")
+	command := regexp.MustCompile(`(?:^hint: |: |\\n)(zfs|zpool|zxfer) ([a-z-]+(?: [a-z-]+)?)((?: --?[A-Za-z][a-z-]*=?)*)`)
+	root, found := newRoot(&app{}), map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		text, _ := strings.CutPrefix(strings.TrimSpace(line), "text: ") // only a hint starts with a command
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
+			words := strings.Fields(m[2])
+			found[m[1]]++
+			switch m[1] {
+			case "zfs":
+				require.Contains(t, zfs, words[0], line)
+			case "zpool":
+				require.Contains(t, zpool, words[0], line)
+			default:
+				cmd, err := find(root, words[:1])
+				if words[0] == "replicate" && len(words) > 1 {
+					cmd, err = find(root, words)
+				}
+				if err != nil && !(strings.HasPrefix(line, "hint: ") && strings.HasPrefix(m[0], ": ")) {
+					continue // a sentence about zxfer
+				}
+				require.NoError(t, err, line)
+				cmd.InitDefaultHelpFlag()
+				for flag := range strings.FieldsSeq(m[3]) {
+					flag = strings.TrimSuffix(flag, "=")
+					name, long := strings.CutPrefix(flag, "--")
+					require.True(t, long && cmd.Flags().Lookup(name) != nil || !long && cmd.Flags().ShorthandLookup(flag[1:]) != nil, "%s: %s", flag, line)
+				}
+			}
+		}
+	}
+	require.Greater(t, found["zfs"]+found["zpool"], 5)
+	require.Greater(t, found["zxfer"], 20)
 }

@@ -120,6 +120,7 @@ func (o *opener) openAgent(ctx context.Context, shared *sshexec.Master) (hosts.H
 	if err != nil {
 		return nil, err
 	}
+	there.Shell = shared.Options.Command
 	return there, nil
 }
 
@@ -130,6 +131,14 @@ func (o *opener) options(l hosts.Address) sshexec.Options {
 
 // remoteShell returns the shell asked for, or the one in the environment.
 func remoteShell(asked string) string { return cmp.Or(asked, os.Getenv("ZXFER_RSH")) }
+
+// RemoteShell returns the remote shell command for an address, "" = ssh.
+func (o *opener) RemoteShell(l hosts.Address) string { return remoteShell(l.RSH) }
+
+// IsKnownHost reports whether ssh's files or the resolver know a host.
+func (o *opener) IsKnownHost(l hosts.Address, name string) bool {
+	return sshexec.IsKnownHost(context.Background(), o.RemoteShell(l), name)
+}
 
 // Relay opens a local listener that forwards to a loopback address of the host.
 func (o *opener) Relay(ctx context.Context, l hosts.Address, address string, refused func(error)) (string, error) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 
@@ -17,7 +16,6 @@ import (
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
-	"zxfer/pkg/sshexec"
 )
 
 // output holds the flags that control output.
@@ -91,19 +89,15 @@ func (j *jobRun) log(message string) {
 
 // jobEnd holds the differences between verbs at the end of a job.
 type jobEnd struct {
-	shell string                                              // remote shell asked for
-	text  report.ResultText                                   // text of the result
-	page  func(html.About, history.Recording) ([]byte, error) // nil if the verb has no page
-	done  string                                              // prefix of an error to print the result of a success
+	text report.ResultText                                   // text of the result
+	page func(html.About, history.Recording) ([]byte, error) // nil if the verb has no page
+	done string                                              // prefix of an error to print the result of a success
 }
 
 // finish reports the result of a job that ended with err, and returns the error of the verb.
 func (j *jobRun) finish(ctx context.Context, r job.Result, err error, end jobEnd) error {
 	defer j.stop()
 	_ = j.at.Close() // the results are complete; agents end with their stdin
-	if err = suggestHost(ctx, err, end.shell); err != nil {
-		r.Concluded().Hint = fault.HintOf(err)
-	}
 	err = j.out.page.write(j.app, err, func(about html.About) ([]byte, error) { return end.page(about, j.recorder.Recording()) })
 	unprinted := j.rep.Done(r, err, end.text)
 	switch {
@@ -113,15 +107,6 @@ func (j *jobRun) finish(ctx context.Context, r job.Result, err error, end jobEnd
 		return &reportedError{err}
 	}
 	return err
-}
-
-// suggestHost adds a hint if a missing local pool has the name of a host.
-func suggestHost(ctx context.Context, err error, shell string) error {
-	var none *job.NoPool
-	if !errors.As(err, &none) || !none.Local || !sshexec.IsKnownHost(ctx, remoteShell(shell), none.Pool) {
-		return err
-	}
-	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
 }
 
 // terminalSize returns a function for the size of the terminal w. It returns nil if w is not a

@@ -59,7 +59,7 @@ destroys newer data on the target only with --rollback.`,
 				return err
 			}
 			r, err := job.RunRestore(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
-			return j.finishSend(cmd.Context(), r, err, req.RSH)
+			return j.finishSend(cmd.Context(), r, err)
 		},
 	}
 	flagGroup(cmd, "Copy", func(f *pflag.FlagSet) {

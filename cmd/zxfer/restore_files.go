@@ -80,5 +80,5 @@ func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) er
 		return err
 	}
 	r, err := job.RunFiles(ctx, req, j.at, j.rep)
-	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, text: report.FilesResult(r), done: "the files were restored, but their report could not be written: "})
+	return j.finish(ctx, r, err, jobEnd{text: report.FilesResult(r), done: "the files were restored, but their report could not be written: "})
 }

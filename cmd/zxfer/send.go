@@ -76,7 +76,7 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 				return err
 			}
 			r, err := job.RunSend(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
-			return j.finishSend(cmd.Context(), r, err, req.RSH)
+			return j.finishSend(cmd.Context(), r, err)
 		},
 	}
 	o.define(cmd)
@@ -84,8 +84,8 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 }
 
 // finishSend finishes a send or restore.
-func (j *jobRun) finishSend(ctx context.Context, r *job.Report, err error, shell string) error {
-	return j.finish(ctx, r, err, jobEnd{shell: shell, text: report.SendResult(r), done: "the transfer is complete, but its report could not be written: ",
+func (j *jobRun) finishSend(ctx context.Context, r *job.Report, err error) error {
+	return j.finish(ctx, r, err, jobEnd{text: report.SendResult(r), done: "the transfer is complete, but its report could not be written: ",
 		page: func(about html.About, course history.Recording) ([]byte, error) { return html.Send(about, r, course) }})
 }
 

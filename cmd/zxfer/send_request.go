@@ -84,6 +84,9 @@ func setTarget(req *job.Send, target string) error {
 	}
 	req.Target, req.Plan.Target = e, e.Name
 	if !e.Path() && strings.ContainsAny(e.Name, "@#") {
+		if suggestion := e.WithoutPool(); suggestion != "" {
+			return fault.Usagef("for a host, write "+suggestion+"\nfor a pool, omit the part after it", "target %q has no pool", e)
+		}
 		return fault.Usagef("omit the part after the dataset; snapshots keep their names", "target %q is a snapshot or bookmark", e)
 	}
 	return nil

@@ -29,7 +29,7 @@ func TestZFSRollback(t *testing.T) {
 			before := state(t)
 			o := zxfer(t, "send", src, far+dst)
 			require.Equal(t, 3, o.code, o.String())
-			require.Contains(t, o.stderr, "to roll "+dst+" back, destroying @theirs, @three, @two, add --rollback")
+			require.Contains(t, o.stderr, "to roll "+dst+" back, destroying @theirs, @three, @two: --rollback")
 			o = mustZxfer(t, "send", "-n", "--rollback", src, far+dst)
 			for _, text := range []string{"LOSES " + dst + "@two on the target", "zfs destroy " + dst + "@two"} {
 				require.Contains(t, o.stdout+o.stderr, text)

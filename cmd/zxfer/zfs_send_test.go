@@ -252,7 +252,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 	}{
 		{"dry run with new snapshot", []string{"-n", "--snapshot", "three", "-R", src, "beta:" + dst + "-new"}, 0, []string{"@three"}},
 		{"no such dataset", []string{alphaPool + "/nowhere", "beta:" + betaPool}, 3, []string{"no such dataset", "hint:"}},
-		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list its pools: zpool list"}},
+		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list its pools: ssh -F " + labDir + "/ssh_config beta zpool list"}},
 		{"host without pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
 		{"modified target", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
 		{"no zxfer on target", []string{"--no-bootstrap", "--wire", "tls", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap", "--wire tls requires zxfer on both hosts", "hint: omit --wire"}},

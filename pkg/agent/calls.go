@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/transfer"
 )
 
@@ -211,7 +212,7 @@ func (r *Remote) decodeAnswer(op string, m *message, into any) error {
 		if strings.Contains(m.Error.Text, "unknown field") { // the decoder of another build
 			m.Error.Hint = fmt.Sprintf("zxfer there is %s, another build: %s", clip(r.version, maxVersion), versionHint)
 		}
-		return m.Error.unpack(r.host)
+		return m.Error.unpack(remedy.Host{Name: r.host, Shell: r.Shell})
 	}
 	return r.checkAnswer(op, json.Unmarshal(m.Body, into))
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/option"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
@@ -65,7 +65,7 @@ func sentinels() []sentinel {
 
 // pack encodes an error.
 func pack(err error) *failure {
-	named := wording{err.Error(), fault.HintOf(err)}
+	named := wording{err.Error(), fault.MarkedHint(err)}
 	f := &failure{Text: option.Flags(named.Text), Hint: option.Flags(named.Hint)}
 	if named != (wording{f.Text, f.Hint}) {
 		f.Named = &named
@@ -88,12 +88,13 @@ func pack(err error) *failure {
 }
 
 // unpack decodes an error that came from host.
-func (f *failure) unpack(host string) error {
+func (f *failure) unpack(at remedy.Host) error {
+	host := at.Name
 	chosen := wording{f.Text, f.Hint}
 	if f.Named != nil && option.AllDeclared(f.Named.Text) && option.AllDeclared(f.Named.Hint) {
 		chosen = *f.Named
 	}
-	e := &remoteError{text: host + ": " + clip(chosen.Text, maxText), hint: prefixHint(host, chosen.Hint)}
+	e := &remoteError{text: host + ": " + clip(chosen.Text, maxText), hint: hintOn(at, chosen.Hint)}
 	if f.ZFS != nil {
 		z := *f.ZFS
 		if z.Host == "" {
@@ -102,7 +103,7 @@ func (f *failure) unpack(host string) error {
 				e.text = clip(z.Error(), maxText)
 			}
 		}
-		z.Subject, z.Detail, z.Hint = clip(z.Subject, maxText), clip(z.Detail, maxText), prefixHint(host, z.Hint)
+		z.Subject, z.Detail, z.Hint = clip(z.Subject, maxText), clip(z.Detail, maxText), hintOn(at, z.Hint)
 		e.of = append(e.of, &z)
 	}
 	if f.Peer != "" {
@@ -133,17 +134,8 @@ func (e *remoteError) HintText() string { return e.hint }
 
 func (e *remoteError) Unwrap() []error { return e.of }
 
-// prefixHint starts each line of a remote hint with the host's name, which local hints do not
-// have.
-func prefixHint(host, hint string) string {
-	var out []string
-	for line := range strings.Lines(clip(hint, maxText)) {
-		if line = strings.TrimSpace(line); line != "" {
-			out = append(out, host+": "+line)
-		}
-	}
-	return strings.Join(out, "\n")
-}
+// hintOn returns a hint as written for another host. Local hints do not start with a host's name.
+func hintOn(at remedy.Host, hint string) string { return at.On(clip(hint, maxText)) }
 
 // clip limits a text to n bytes.
 func clip(s string, n int) string {

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
@@ -23,7 +24,7 @@ func roundTrip(t *testing.T, err error) error {
 	require.NoError(t, jsonErr)
 	f := &failure{}
 	require.NoError(t, json.Unmarshal(raw, f))
-	return f.unpack("beta")
+	return f.unpack(remedy.Host{Name: "beta"})
 }
 
 // TestErrorsFormatOptionsPerClient expects that a client that knows all option names shows them in
@@ -43,8 +44,8 @@ func TestErrorsFormatOptionsPerClient(t *testing.T) {
 	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint names its host")
 
 	newer := &failure{Text: "--other: no", Hint: "leave --other out", Named: &wording{"{{other}}: no", "leave {{other}} out"}}
-	require.EqualError(t, newer.unpack("beta"), "beta: --other: no")
-	require.Equal(t, "beta: leave --other out", fault.HintOf(newer.unpack("beta")))
+	require.EqualError(t, newer.unpack(remedy.Host{Name: "beta"}), "beta: --other: no")
+	require.Equal(t, "beta: leave --other out", fault.HintOf(newer.unpack(remedy.Host{Name: "beta"})))
 	require.Nil(t, pack(errors.New("no luck")).Named)
 }
 
@@ -125,7 +126,7 @@ func TestHintsArePrefixedWithHost(t *testing.T) {
 		"of a ZFS error":             {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Hint: hint}},
 		"of a ZFS error with a host": {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Host: "local", Hint: hint}},
 	} {
-		require.Equal(t, want, fault.HintOf(f.unpack("beta")), name)
+		require.Equal(t, want, fault.HintOf(f.unpack(remedy.Host{Name: "beta"})), name)
 	}
 }
 
@@ -145,7 +146,7 @@ func TestUnknownClassBecomesFailure(t *testing.T) {
 	for _, class := range []string{"-1", "0", "5", "256", "1024"} {
 		f := &failure{}
 		require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","class":`+class+`}`), f))
-		require.Equal(t, fault.Failed, fault.ClassOf(f.unpack("beta")), class)
+		require.Equal(t, fault.Failed, fault.ClassOf(f.unpack(remedy.Host{Name: "beta"})), class)
 	}
 }
 
@@ -153,7 +154,7 @@ func TestErrorFromNewerAgent(t *testing.T) {
 	t.Parallel()
 	f := &failure{}
 	require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","is":["quantum","cut"],"colour":"red"}`), f))
-	err := f.unpack("beta")
+	err := f.unpack(remedy.Host{Name: "beta"})
 	require.EqualError(t, err, "beta: odd")
 	require.ErrorIs(t, err, tcp.ErrConnectionLost)
 }

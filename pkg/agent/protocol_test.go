@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/remedy"
 )
 
 func TestReadMessage(t *testing.T) {
@@ -78,7 +79,7 @@ func FuzzReadMessage(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, raw, second)
 		if m.Error != nil {
-			require.NotPanics(t, func() { _ = m.Error.unpack("h").Error() })
+			require.NotPanics(t, func() { _ = m.Error.unpack(remedy.Host{Name: "h"}).Error() })
 		}
 	})
 }

@@ -33,6 +33,8 @@ type Leaver interface{ Leave() }
 
 // Remote is a host that an agent serves.
 type Remote struct {
+	// Shell is the remote shell of the commands in hints, "" = ssh. Set it before the first call.
+	Shell   string
 	host    string
 	version string // of the agent, from its hello
 	t       Transport

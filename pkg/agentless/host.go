@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/sshexec"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
@@ -320,7 +321,7 @@ func (h *Host) Run(ctx context.Context, r *hosts.Request) error {
 		return hosts.Unsupported(h.name, r.Op)
 	}
 	if err := r.On(budget.WithMeter(ctx, hosts.MaxText), plain{h.cli, h.facts}); err != nil {
-		return err
+		return fault.OnHost(err, remedy.Host{Name: h.name, Shell: h.master.Options.Command})
 	}
 	if err := r.CheckAnswer(); err != nil {
 		return fault.Failf("", "%s: answer of %s: %w", h.name, r.Op.Name(), err)

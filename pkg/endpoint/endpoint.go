@@ -97,6 +97,16 @@ func Parse(s string) (Endpoint, error) {
 	return validate(s, user+rest[:i], rest[i+1:])
 }
 
+// WithoutPool returns the likely endpoint if the name is "user@host", which the notation makes a
+// snapshot of a pool, and "" otherwise.
+func (e Endpoint) WithoutPool() string {
+	user, host, ok := strings.Cut(e.Name, "@")
+	if !e.Local() || !ok || user == "" || host == "" || strings.ContainsAny(e.Name, "/#: ") || strings.Contains(host, "@") {
+		return ""
+	}
+	return Endpoint{Host: e.Name, Name: "POOL"}.String()
+}
+
 // addressOnly returns the likely endpoint for an IP address without ":NAME", or ""
 // for other endpoints. Pool names neither start with a digit nor contain "::".
 func addressOnly(s string) string {

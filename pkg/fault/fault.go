@@ -10,13 +10,17 @@ package fault
 import (
 	"errors"
 	"fmt"
+
+	"zxfer/pkg/remedy"
 )
 
 // Error is an error with a class and an optional hint.
 type Error struct {
 	Class Class
-	Hint  string // what to do, without the "hint: " prefix; one or more lines
-	Err   error
+	// Hint is what to do, without the "hint: " prefix: one or more lines. An operation that another
+	// host may run marks the commands (see package remedy).
+	Hint string
+	Err  error
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -50,15 +54,36 @@ type Hinter interface{ HintText() string }
 // HintText returns the hint of e.
 func (e *Error) HintText() string { return e.Hint }
 
-// HintOf returns the outermost non-empty hint in err's tree, or "".
-func HintOf(err error) string {
+// OnHost returns err with its hint as written for the host on which its marked commands act.
+func OnHost(err error, h remedy.Host) error {
+	if hint := MarkedHint(err); remedy.Marked(hint) {
+		return &hinted{err, h.On(hint)}
+	}
+	return err
+}
+
+// hinted is an error with another hint.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) HintText() string { return e.hint }
+
+func (e *hinted) Unwrap() error { return e.error }
+
+// HintOf returns the outermost non-empty hint in err's tree for display, or "".
+func HintOf(err error) string { return remedy.Here(MarkedHint(err)) }
+
+// MarkedHint is HintOf with the marks of package remedy.
+func MarkedHint(err error) string {
 	for err != nil {
 		if h, ok := err.(Hinter); ok && h.HintText() != "" {
 			return h.HintText()
 		}
 		if many, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, e := range many.Unwrap() {
-				if h := HintOf(e); h != "" {
+				if h := MarkedHint(e); h != "" {
 					return h
 				}
 			}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
@@ -52,6 +53,26 @@ func (h *Conn) Label() string {
 	}
 	return h.address.Host
 }
+
+// At returns the host for the commands of hints.
+func (h *Conn) At() remedy.Host {
+	at := remedy.Host{Name: h.address.Host, Shell: h.address.RSH}
+	if o, ok := h.open.(interface{ RemoteShell(l Address) string }); ok {
+		at.Shell = o.RemoteShell(h.address)
+	}
+	return at
+}
+
+// IsKnownHost reports whether a name is that of a host, for hints.
+func (h *Conn) IsKnownHost(name string) bool {
+	o, ok := h.open.(interface {
+		IsKnownHost(l Address, name string) bool
+	})
+	return ok && o.IsKnownHost(h.address, name)
+}
+
+// Command returns a command line that runs argv on the host, for hints.
+func (h *Conn) Command(argv ...string) string { return h.At().Command(argv...) }
 
 // Relay forwards a local port to a loopback address of the host through the remote shell. See
 // Opener.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/cli"
 )
@@ -24,7 +25,7 @@ func (l *Local) InheritKey(ctx context.Context, dataset string) error {
 	}
 	above := listing.KeyAbove(d)
 	if above == nil || !zfs.KeyIsProved(d, above) {
-		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", dataset}),
+		return fault.Refusef("with both keys loaded: "+remedy.Mark(remedy.Command("zfs", "change-key", "-i", dataset)),
 			"%s: not proven to have the key of its parent", dataset)
 	}
 	if d.KeyLoaded() {
@@ -56,7 +57,7 @@ func (l *Local) InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) error
 	case above == nil || above.Name != t.Root || !zfs.KeyIsUnknown(d, above) || !d.Prompts():
 		return fault.Refusef("", "%s: its key differs from the key of %s, or the dataset is in use", t.Dataset, t.Root)
 	case !above.KeyReceivedRaw() && !above.Prompts():
-		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", t.Dataset}),
+		return fault.Refusef("with both keys loaded: "+remedy.Mark(remedy.Command("zfs", "change-key", "-i", t.Dataset)),
 			"%s: its key differs from the key of %s, which was created on this host", t.Dataset, t.Root)
 	}
 	return l.with(ctx, func(ctx context.Context, b cli.Backend) error { return b.InheritKey(ctx, t.Dataset) })

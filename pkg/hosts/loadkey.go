@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -31,7 +32,7 @@ func (l *Local) useKey(ctx context.Context, dataset, keyFile string) (unload fun
 	if locked && keyFile == "" {
 		return nil, &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpMount, Subject: dataset,
 			Detail: "it is encrypted, and the key of " + root + " is not loaded",
-			Hint:   zfs.CommandLine([]string{"zfs", "load-key", root}) + " (run it there), or name a key file there"}
+			Hint:   remedy.MarkPrompt(remedy.Command("zfs", "load-key", root)) + ", or name a key file there"}
 	}
 	if keyFile == "" || !locked && status != "available" {
 		return func() error { return nil }, nil

@@ -291,7 +291,7 @@ func isStandard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device
 // findings evaluates the checks on the hosts and the link.
 func (e *ends) findings() []finding.Finding {
 	return preflight.Device(preflight.Input{
-		Source: preflight.Host{Name: e.source.Label(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), System: e.target.system},
+		Source: preflight.Host{Name: e.source.Label(), At: e.source.At(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), At: e.target.At(), System: e.target.system},
 		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Path: e.link.Search(),
 	})
 }

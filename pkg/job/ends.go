@@ -134,7 +134,7 @@ func (e *end) checked() preflight.Host {
 	if f.NoAgent != "" {
 		lacking = hosts.Lacking()
 	}
-	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, NoAgent: f.NoAgent, Lacking: lacking, UnreadReason: e.denied}
+	return preflight.Host{Name: e.Label(), At: e.At(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, NoAgent: f.NoAgent, Lacking: lacking, UnreadReason: e.denied}
 }
 
 func (e *end) report(role string) HostReport {

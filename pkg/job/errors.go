@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
@@ -42,23 +44,25 @@ func skippedCause(dataset, need string, err error) error {
 }
 
 func noDataset(at *end, dataset string) error {
-	return fault.Refusef("list the datasets: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
+	return fault.Refusef("list the datasets: "+at.Command("zfs", "list", "-r", zfs.PoolOf(dataset)),
 		"%s: no such dataset: %s", at.Label(), dataset)
 }
 
-// MissingPool turns a listing's NotFound error into a refusal with a NoPool.
-func MissingPool(at *hosts.Conn, dataset string, err error) error {
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("list its pools: zpool list\nlist pools to import: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
+// MissingPool turns a listing's NotFound error into a refusal. name is the dataset, with "@" and a
+// snapshot if the user named one.
+func MissingPool(at *hosts.Conn, name string, err error) error {
+	if !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+		return err
 	}
-	return err
+	dataset, _, _ := strings.Cut(name, "@")
+	pool, hint := zfs.PoolOf(dataset), ""
+	switch suggestion := (endpoint.Endpoint{Name: name}).WithoutPool(); {
+	case !at.Local():
+	case suggestion != "":
+		hint = "for a host: " + suggestion + "\n"
+	case at.IsKnownHost(pool):
+		hint = "did you mean " + pool + ":POOL?\n"
+	}
+	return fault.Refusef(hint+"list its pools: "+at.Command("zpool", "list")+"\nlist pools to import: "+at.Command("zpool", "import"),
+		"%s: no such pool: %s", at.Label(), pool)
 }
-
-// NoPool is the error for a pool that does not exist on a host.
-type NoPool struct {
-	Host  string // for messages
-	Local bool   // Host is the local host
-	Pool  string
-}
-
-func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }

@@ -158,7 +158,7 @@ func (h *healJob) checkPair(ctx context.Context, out *HealedDataset) error {
 	}
 	switch {
 	case copied.Get("readonly") != "on":
-		return fault.Refusef("if "+target.String()+" is a copy without writers, run there: zfs set readonly=on "+zfs.CommandLine([]string{target.Name}),
+		return fault.Refusef("if "+target.String()+" is a copy without writers, run: "+h.at.Get(target.Host, &p.Settings).Command("zfs", "set", "readonly=on", target.Name),
 			"%s is not read-only: healing receives a snapshot of %s into it and rolls it back, destroying newer data", target, source)
 	case bad.Get("origin") != "-" && bad.Get("origin") != "":
 		return fault.Refusef("", "%s is a clone: OpenZFS crashes if blocks of a clone are healed", p.bad)
@@ -227,7 +227,7 @@ func (h *healJob) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dat
 		half = "now"
 	}
 	if err == nil && half != "-" && half != "" {
-		return fault.Refusef("wait until it ends; resume an interrupted one with its command, or abort it there: zfs receive -A "+zfs.CommandLine([]string{e.Name}),
+		return fault.Refusef("wait until it ends; resume an interrupted one with its command, or abort it: "+h.at.Get(e.Host, w).Command("zfs", "receive", "-A", e.Name),
 			"%s is partially received: a transfer into it is running, or was interrupted", e)
 	}
 	return err

@@ -261,21 +261,22 @@ func (h *healJob) destroyHealSnapshots(ctx context.Context, p *healPair) error {
 		if e == source || base == "" {
 			older, newer = slices.Concat(older, newer), nil
 		}
-		byHand, at := "", hosts.By(h.at.Get(e.Host, &p.Settings).Retry)
+		conn := h.at.Get(e.Host, &p.Settings)
+		byHand, at := "", hosts.By(conn.Retry)
 		if e == target && isReceivingHealSnapshot(d) {
-			byHand = "zfs receive -A " + zfs.CommandLine([]string{e.Name})
+			byHand = conn.Command("zfs", "receive", "-A", e.Name)
 			err = hosts.Run(ctx, at, hosts.OpDiscardPartial, e.Name)
 		}
 		if len(older) > 0 && err == nil {
-			byHand = "zfs destroy " + zfs.CommandLine(older)
+			byHand = conn.Command(append([]string{"zfs", "destroy"}, older...)...)
 			err = hosts.Run(ctx, at, hosts.OpDestroy, older)
 		}
 		if len(newer) > 0 && err == nil {
-			byHand = "zfs rollback -r " + zfs.CommandLine([]string{base})
+			byHand = conn.Command("zfs", "rollback", "-r", base)
 			err = hosts.Run(ctx, at, hosts.OpRevert, base)
 		}
 		if err != nil {
-			return fault.Failf("remove the leftovers there: "+byHand, "%s: cannot destroy the snapshot of the heal: %w", e, err)
+			return fault.Failf("remove the leftovers: "+byHand, "%s: cannot destroy the snapshot of the heal: %w", e, err)
 		}
 	}
 	return nil

@@ -223,7 +223,7 @@ func mounts(d *zfs.Dataset) bool {
 func (t *restoreJob) otherMountpoint(p *plan.Plan) string {
 	for _, d := range p.Datasets {
 		if d.Source == t.req.Plan.Source && len(d.Steps) == 0 {
-			return "there, " + zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", d.Target})
+			return t.target.Command("zfs", "set", "mountpoint=/PATH", d.Target)
 		}
 	}
 	return "{{set mountpoint=/PATH}}"

@@ -97,7 +97,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	if len(b.Copies) > 0 {
 		return res, nil // only these were listed
 	}
-	return res, unplannedError(t.target.Label(), t.report.Plan, &t.state.Target, &res.Target)
+	return res, unplannedError(t.target.Conn, t.report.Plan, &t.state.Target, &res.Target)
 }
 
 // surveyBatch lists the target of a batch and completes the state for planning.
@@ -106,7 +106,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	if err != nil {
 		return state, err
 	}
-	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label()}
+	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label(), SourceAt: e.source.At(), TargetAt: e.target.At()}
 	listed := false
 	if b.Listed != nil {
 		state.Target, listed = b.Listed(ctx)

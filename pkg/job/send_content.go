@@ -217,7 +217,7 @@ func (c *contentComparison) objectHint(d *plan.Dataset, p streamPair, object uin
 		}
 		dir := filepath.Join(t.Get("mountpoint"), ".zfs/snapshot", side.of.To)
 		return fmt.Sprintf("to find the file on %s: %s\n", side.end.Label(),
-			zfs.CommandLine([]string{"find", dir, "-xdev", "-inum", fmt.Sprint(object)}))
+			side.end.Command("find", dir, "-xdev", "-inum", fmt.Sprint(object)))
 	}
 	return ""
 }

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -111,7 +112,7 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		case errors.Is(err, hosts.ErrLost): // the next step reports it
 			return
 		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // later sends do not repeat the message
-			kept[root+": "+whyNotJoined(err, root, asserted)]++
+			kept[root+": "+whyNotJoined(t.target.At(), err, root, asserted)]++
 		}
 	}
 	for _, root := range slices.Sorted(maps.Keys(joined)) {
@@ -130,9 +131,9 @@ func (t *sendJob) becameRoot(d *plan.Dataset) bool {
 
 // whyNotJoined explains why a dataset remains an encryption root. asserted means that only the
 // source claims that the keys are equal.
-func whyNotJoined(err error, root string, asserted bool) string {
+func whyNotJoined(at remedy.Host, err error, root string, asserted bool) string {
 	if asserted && errors.Is(err, hosts.ErrForbidden) {
-		return "a restricted key cannot assert keys other than passphrases; to open all of them, run there: " + zfs.CommandLine([]string{"zfs", "load-key", "-r", root})
+		return "a restricted key cannot assert keys other than passphrases; to open all of them, run: " + at.Prompt("zfs", "load-key", "-r", root)
 	}
 	if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {
 		return "libzfs_core is missing (apt install python3-pyzfs), and zfs change-key -i requires both keys"

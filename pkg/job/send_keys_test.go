@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -96,6 +97,6 @@ func TestDependentsBecomeRootsBeforeKeyChange(t *testing.T) {
 func TestWhyNotJoined(t *testing.T) {
 	t.Parallel()
 	forbidden := fault.Refusef("ask the administrator of that host", "%w: not believed", hosts.ErrForbidden)
-	require.Contains(t, whyNotJoined(forbidden, "vault/k", true), "than passphrases; to open all of them, run there: zfs load-key -r vault/k")
-	require.Contains(t, whyNotJoined(forbidden, "vault/k", false), "(ask the administrator of that host)")
+	require.Contains(t, whyNotJoined(remedy.Host{}, forbidden, "vault/k", true), "than passphrases; to open all of them, run: zfs load-key -r vault/k")
+	require.Contains(t, whyNotJoined(remedy.Host{}, forbidden, "vault/k", false), "(ask the administrator of that host)")
 }

@@ -251,7 +251,7 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 			return err
 		}
 		m.rep.Log(fmt.Sprintf("%s is renamed to %s and sent in full: %s; when you no longer need it: %s",
-			d.Target, a.As, a.Why, zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As})))
+			d.Target, a.As, a.Why, m.target.Command("zfs", "destroy", "-r", a.As)))
 	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
@@ -369,7 +369,7 @@ func (m *mover) streamEnds(link *connect.Link, step *plan.Step, report bool) (co
 // explain adds the known cause to the error of a stream, in front of its hint.
 func (m *mover) explain(d *plan.Dataset, step *plan.Step, err error) error {
 	t := zfs.Transfer{
-		SourceZFS: m.source.facts.ZFS, TargetZFS: m.target.facts.ZFS, Send: step.Send, Target: d.Target,
+		SourceAt: m.source.At(), SourceZFS: m.source.facts.ZFS, TargetZFS: m.target.facts.ZFS, Send: step.Send, Target: d.Target,
 		Corrective: step.Receive.Corrective, SourceEncrypted: step.Send.Flags.Raw,
 	}
 	if m.surveyed != nil {
@@ -420,7 +420,7 @@ func (m *mover) addUndoHint(ctx context.Context, d *plan.Dataset, err error) err
 	}
 	l, failed := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
 	if t := l.Find(d.Target); failed == nil && t != nil && len(t.Versions) > 0 {
-		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.ModifiedHint(t), Err: err}
+		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.ModifiedHint(m.target.At(), t), Err: err}
 	}
 	return err
 }

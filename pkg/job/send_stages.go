@@ -256,7 +256,7 @@ func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, fai
 	for i, d := range t.report.Plan.Datasets {
 		r := results[i]
 		of[d.Source] = r
-		r.NameOnTarget, r.Err = verify(t.target.Label(), d, arrived[d.Target], t.rep.Log)
+		r.NameOnTarget, r.Err = verify(t.target.Conn, d, arrived[d.Target], t.rep.Log)
 		if err := failed[d.Source]; err != nil {
 			r.Err = err
 		}

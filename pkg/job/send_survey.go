@@ -20,7 +20,7 @@ import (
 // source datasets for which the plan needs them, if the source is a tree on the local host: ZFS
 // takes several lookups for each snapshot. For a remote source, that would cost a round trip.
 func survey(ctx context.Context, e *ends, req plan.Request, newest bool) (plan.State, error) {
-	state := plan.State{SourceHost: e.source.Label(), TargetHost: e.target.Label()}
+	state := plan.State{SourceHost: e.source.Label(), TargetHost: e.target.Label(), SourceAt: e.source.At(), TargetAt: e.target.At()}
 	target, err := plan.TargetName(req.Source, req.Target)
 	if err != nil {
 		return state, err
@@ -29,7 +29,11 @@ func survey(ctx context.Context, e *ends, req plan.Request, newest bool) (plan.S
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		state.Source, err = e.source.List(gctx, hosts.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: !newest, Newest: newest})
-		err = MissingPool(e.source.Conn, req.Source, err)
+		name := req.Source
+		if req.Snapshot != "" {
+			name += "@" + req.Snapshot
+		}
+		err = MissingPool(e.source.Conn, name, err)
 		if err == nil && req.Carries().All {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
 		}

@@ -80,14 +80,15 @@ func arrivedName(d *plan.Dataset, before *zfs.Dataset) string {
 }
 
 // verify checks that the target dataset has the sent snapshot, by GUID, and returns its name.
-func verify(host string, d *plan.Dataset, copied *zfs.Dataset, log func(string)) (name string, err error) {
+func verify(at *hosts.Conn, d *plan.Dataset, copied *zfs.Dataset, log func(string)) (name string, err error) {
+	host := at.Label()
 	if copied == nil {
 		return "", fault.Failf("", "%s: %s does not exist after the transfer", host, d.Target)
 	}
 	verifySafety(host, d, copied, log)
 	v, ok := copied.SnapshotOf(d.Final.GUID)
 	if !ok {
-		return "", fault.Failf("compare both sides: "+zfs.CommandLine([]string{"zfs", "list", "-t", "snapshot", "-o", "name,guid", d.Target}),
+		return "", fault.Failf("compare both sides: "+at.Command("zfs", "list", "-t", "snapshot", "-o", "name,guid", d.Target),
 			"%s: %s has no snapshot with the GUID %d of %s", host, d.Target, d.Final.GUID, d.Final.In(d.Source))
 	}
 	return v.Name, nil
@@ -152,17 +153,17 @@ func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, befo
 	if after, err = e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Only: unknown, NoAncestors: true, Newest: true}); err != nil {
 		return err
 	}
-	return unplannedError(e.target.Label(), p, before, &after)
+	return unplannedError(e.target.Conn, p, before, &after)
 }
 
-func unplannedError(host string, p *plan.Plan, before, after *zfs.Listing) error {
+func unplannedError(at *hosts.Conn, p *plan.Plan, before, after *zfs.Listing) error {
 	names := unexpectedDatasets(p, before, after)
 	if len(names) == 0 {
 		return nil
 	}
-	return fault.Failf("inspect it before you mount anything there: zfs get all "+zfs.CommandLine(names),
+	return fault.Failf("inspect it before you mount anything there: "+at.Command(append([]string{"zfs", "get", "all"}, names...)...),
 		"%s: below %s there are new datasets that were not planned: %s",
-		host, before.Root, strings.Join(names, ", "))
+		at.Label(), before.Root, strings.Join(names, ", "))
 }
 
 // unexpectedDatasets returns the new datasets below the target that were received without being

@@ -182,14 +182,14 @@ func (v *volumeJob) chooseSnapshot(d *zfs.Dataset, name string) (zfs.Version, er
 	if name == "" {
 		latest, ok := d.Latest()
 		if !ok {
-			return latest, fault.Refusef("take one: "+zfs.CommandLine([]string{"zfs", "snapshot", d.Name + "@NAME"}), "%s has no snapshot", v.req.Source)
+			return latest, fault.Refusef("take one: "+v.source.Command("zfs", "snapshot", d.Name+"@NAME"), "%s has no snapshot", v.req.Source)
 		}
 		return latest, nil
 	}
 	all := d.Snapshots()
 	i := slices.IndexFunc(all, func(s zfs.Version) bool { return s.Name == name })
 	if i < 0 {
-		return zfs.Version{}, fault.Refusef("list them: "+zfs.CommandLine([]string{"zfs", "list", "-t", "snapshot", d.Name}), "%s does not exist", v.req.Source)
+		return zfs.Version{}, fault.Refusef("list them: "+v.source.Command("zfs", "list", "-t", "snapshot", d.Name), "%s does not exist", v.req.Source)
 	}
 	return all[i], nil
 }
@@ -276,7 +276,7 @@ func (v *volumeJob) prepareReport(d *zfs.Dataset) error {
 		return hosts.Watch(ctx, v.source.Conn, hosts.OpDigestVolume, hosts.VolumeDigestQuery{Snapshot: v.write.Snapshot, Options: v.task.Options}, progress)
 	}
 	if d.Encrypted() && !d.KeyLoaded() {
-		return fault.Refusef("load it: "+zfs.CommandLine([]string{"zfs", "load-key", "-r", d.Name}), "%s: the key of %s is not loaded, and ZFS can read its data only with the key", v.source.Label(), d.Name)
+		return fault.Refusef("load it: "+v.source.At().Prompt("zfs", "load-key", "-r", d.Name), "%s: the key of %s is not loaded, and ZFS can read its data only with the key", v.source.Label(), d.Name)
 	}
 	if v.req.Compare {
 		if v.write.Target.Kind == device.KindMissing {

@@ -67,7 +67,7 @@ func (b bases) checkPromoted(d *zfs.Dataset, out *Dataset) bool {
 			continue
 		}
 		if at, ok := b.demoted(o, t); ok {
-			b.conflict(NoCommon, d.Name, out.Target, "rename it on the target: "+command("zfs", "rename", t.Name, out.Target),
+			b.conflict(NoCommon, d.Name, out.Target, "rename it on the target: "+b.state.TargetAt.Command("zfs", "rename", t.Name, out.Target),
 				"%s was promoted over %s: the target has its history up to @%s as %s, and would receive it in full again", b.onSource(d.Name), o.Name, at.Name, b.onTarget(t.Name))
 			return false
 		}
@@ -80,7 +80,7 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 	source, target := b.onSource(d.Name), b.onTarget(t.Name)
 	hint := "name another target, such as " + t.Name + "/NAME"
 	if zfs.ParentOf(t.Name) != "" {
-		hint += ", or rename the existing one: " + command("zfs", "rename", t.Name, t.Name+"-old")
+		hint += ", or rename the existing one: " + b.state.TargetAt.Command("zfs", "rename", t.Name, t.Name+"-old")
 	}
 	latest, ok := t.Latest()
 	if !ok {
@@ -117,9 +117,9 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 // refuseDemoted adds a conflict whose hint is the command that lets both continue.
 func (b bases) refuseDemoted(d, t *zfs.Dataset, at zfs.Version) {
 	promoted := originDataset(d)
-	hint := "rename it on the target: " + command("zfs", "rename", t.Name, t.Name+"-old") + "\nzxfer then sends it as a clone, with only the changes since @" + at.Name
+	hint := "rename it on the target: " + b.state.TargetAt.Command("zfs", "rename", t.Name, t.Name+"-old") + "\nzxfer then sends it as a clone, with only the changes since @" + at.Name
 	if counterpart, ok := relocate(d.Name, t.Name, promoted); ok && b.target[counterpart] == nil {
-		hint = "rename it on the target: " + command("zfs", "rename", t.Name, counterpart) + "\nzxfer then updates that copy, and sends " + d.Name + " as a clone of it, with only the changes since @" + at.Name
+		hint = "rename it on the target: " + b.state.TargetAt.Command("zfs", "rename", t.Name, counterpart) + "\nzxfer then updates that copy, and sends " + d.Name + " as a clone of it, with only the changes since @" + at.Name
 	}
 	b.conflict(NoCommon, d.Name, t.Name, hint,
 		"%s was promoted over %s: the history of %s up to @%s now belongs to the former, and there is no newer common snapshot",
@@ -136,13 +136,13 @@ func (b bases) checkBookmark(d *zfs.Dataset, out *Dataset) bool {
 		feature = "bookmark_v2"
 	}
 	if pool.Features[feature] == "disabled" {
-		b.conflict(FeatureMissing, d.Name, out.Target, pool.FeatureHint("on "+b.state.SourceHost, feature),
+		b.conflict(FeatureMissing, d.Name, out.Target, pool.FeatureHint(b.state.SourceAt, "on "+b.state.SourceHost, feature),
 			"{{bookmark}}: pool %s lacks the feature %s", b.onSource(pool.Name), feature)
 		return false
 	}
 	for _, v := range d.Versions {
 		if v.Kind == zfs.Bookmark && v.Name == out.Final.Name && v.GUID != out.Final.GUID {
-			b.conflict(NameTaken, d.Name, out.Target, "if no job needs it as incremental source, destroy it: "+command("zfs", "destroy", v.In(d.Name)),
+			b.conflict(NameTaken, d.Name, out.Target, "if no job needs it as incremental source, destroy it: "+b.state.SourceAt.Command("zfs", "destroy", v.In(d.Name)),
 				"{{bookmark}}: %s already exists, for another snapshot", b.onSource(v.In(d.Name)))
 			return false
 		}

@@ -49,15 +49,15 @@ func (c *chains) continuedFlags(d, t *zfs.Dataset) zfs.StreamFlags {
 		return recorded
 	}
 	if !ok && t.Properties[zfs.FlagsProperty].Local() {
-		c.note("%s: %s has a value that zxfer did not write, and is ignored; to clear it there: %s",
-			c.onTarget(t.Name), zfs.FlagsProperty, command("zfs", "inherit", zfs.FlagsProperty, t.Name))
+		c.note("%s: %s has a value that zxfer did not write, and is ignored; to clear it: %s",
+			c.onTarget(t.Name), zfs.FlagsProperty, c.state.TargetAt.Command("zfs", "inherit", zfs.FlagsProperty, t.Name))
 	}
 	// Another tool started the chain, probably with zfs send's defaults. If not, the receive
 	// fails before it changes anything.
 	f.LargeBlocks = false
 	if d.MayHaveLargeBlocks() && c.state.Target.Pool.Features["large_blocks"] == "active" {
-		c.note("%s does not record the flags of its first stream: zxfer omits zfs send -L; if zfs then requires -L, run %s there",
-			c.onTarget(t.Name), command("zfs", "set", zfs.FlagsProperty+"=Lc", t.Name))
+		c.note("%s does not record the flags of its first stream: zxfer omits zfs send -L; if zfs then requires -L, run %s",
+			c.onTarget(t.Name), c.state.TargetAt.Command("zfs", "set", zfs.FlagsProperty+"=Lc", t.Name))
 	}
 	return f
 }
@@ -126,7 +126,7 @@ func (c *chains) checkFeatures(d *zfs.Dataset, out *Dataset) bool {
 		}
 		ok = false
 		pool := &c.state.Target.Pool
-		c.conflict(FeatureMissing, d.Name, out.Target, pool.FeatureHint("on "+c.state.TargetHost, x.Name),
+		c.conflict(FeatureMissing, d.Name, out.Target, pool.FeatureHint(c.state.TargetAt, "on "+c.state.TargetHost, x.Name),
 			"pool %s lacks the feature %s, which %s requires", c.onTarget(pool.Name), x.Name, c.onSource(d.Name))
 	}
 	return ok
@@ -166,7 +166,7 @@ func (c *chains) receiveSpec(target string) zfs.ReceiveSpec {
 	if whole && !c.notedWhole {
 		c.notedWhole = true
 		pool := &c.state.Target.Pool
-		enable, _, _ := strings.Cut(pool.FeatureHint("on "+c.state.TargetHost, zfs.ResumeFeature), " (")
+		enable, _, _ := strings.Cut(pool.FeatureHint(c.state.TargetAt, "on "+c.state.TargetHost, zfs.ResumeFeature), " (")
 		c.note("pool %s lacks the feature %s: an interrupted stream restarts from the start; to enable resuming: %s", c.onTarget(pool.Name), zfs.ResumeFeature, enable)
 	}
 	return zfs.ReceiveSpec{Target: target, NotResumable: whole}

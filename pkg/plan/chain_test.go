@@ -112,7 +112,7 @@ func TestFlagsOfPlainChains(t *testing.T) {
 		}, nil, []string{zfs.FlagsProperty + "=Lec"}, "L", ""},
 		{"as recorded: none", nil, nil, []string{zfs.FlagsProperty + "=none"}, "none", ""},
 		{"as recorded, with -L", without("large_blocks"), nil, []string{zfs.FlagsProperty + "=Lec"}, "Lc", ""},
-		{"foreign record", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "c", "beta:vault/a: zxfer:stream has a value that zxfer did not write, and is ignored; to clear it there: zfs inherit zxfer:stream vault/a"},
+		{"foreign record", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "c", "beta:vault/a: zxfer:stream has a value that zxfer did not write, and is ignored; to clear it: zfs inherit zxfer:stream vault/a"},
 		{"foreign chain", nil, nil, []string{}, "c", ""},
 		{"foreign chain with large blocks", nil, []string{"recordsize=1048576"}, []string{}, "c", "zfs set zxfer:stream=Lc vault/a"},
 		{"foreign chain, no large blocks on the target", func(s *State) { s.Target.Pool.Features["large_blocks"] = "enabled" }, []string{"recordsize=1048576"}, []string{}, "c", ""},

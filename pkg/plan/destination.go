@@ -50,10 +50,10 @@ func (at destination) checkRole(d *zfs.Dataset, out *Dataset) bool {
 	})
 	switch {
 	case err != nil:
-		at.conflict(Promoted, d.Name, out.Target, "if no fail over is in progress: "+command("zfs", "inherit", zfs.RoleProperty, of), "%s: %s", at.onTarget(of), err)
+		at.conflict(Promoted, d.Name, out.Target, "if no fail over is in progress: "+at.state.TargetAt.Command("zfs", "inherit", zfs.RoleProperty, of), "%s: %s", at.onTarget(of), err)
 	case !role.Receives():
 		at.conflict(Promoted, d.Name, out.Target,
-			"to make the former source a copy of it: zxfer replicate switch "+role.Job+"\nto discard its changes instead, clear its role there: "+command("zfs", "inherit", zfs.RoleProperty, of),
+			"to make the former source a copy of it: zxfer replicate switch "+role.Job+"\nto discard its changes instead, clear its role: "+at.state.TargetAt.Command("zfs", "inherit", zfs.RoleProperty, of),
 			"%s became the source %s", at.onTarget(of), role.Describe())
 	default:
 		return true

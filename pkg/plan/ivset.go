@@ -46,7 +46,7 @@ func CheckIVSets(p *Plan, s State) {
 		if c.raw {
 			conflict.Summary = fmt.Sprintf("the raw chain is broken: %s and %s have the same GUID but different IV sets (%s and %s), so that no raw incremental stream fits",
 				withHost(s.SourceHost, c.source), withHost(s.TargetHost, c.target), a, b)
-			conflict.Remedy = "roll the target back to the last snapshot received raw: " + command("zfs", "rollback", "-r", d.Target+"@NAME") +
+			conflict.Remedy = "roll the target back to the last snapshot received raw: " + s.TargetAt.Command("zfs", "rollback", "-r", d.Target+"@NAME") +
 				"\nor send in full to a new name"
 		} else {
 			conflict.Summary = fmt.Sprintf("%s was received raw: a decrypted incremental stream of %s would permanently prevent further raw streams",

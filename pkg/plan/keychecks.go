@@ -127,9 +127,9 @@ func (k *keys) refuseKeyChanged(d, t *zfs.Dataset, out *Dataset, format string, 
 		return
 	}
 	k.conflict(KeyChanged, d.Name, out.Target,
-		fmt.Sprintf("make it an encryption root there, so that the stream brings the source's key: %s\nor keep that copy and send a new one: %s\nif %[4]s has the source's key, add {{skip-check %[3]s}}",
-			loadKeyPrefix(t)+command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name),
-			command("zfs", "rename", t.Name, t.Name+"-old"), KeyChanged, encryptionRoot(t)),
+		fmt.Sprintf("make it an encryption root, so that the stream brings the source's key: %s\nor keep that copy and send a new one: %s\nif %[4]s has the source's key, add {{skip-check %[3]s}}",
+			k.state.TargetAt.PromptLine(loadKeyPrefix(t)+command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name)),
+			k.state.TargetAt.Command("zfs", "rename", t.Name, t.Name+"-old"), KeyChanged, encryptionRoot(t)),
 		format, args...)
 }
 
@@ -171,8 +171,8 @@ func (k *keys) checkDependents() {
 		if slices.ContainsFunc(k.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
 			continue
 		}
-		hint := fmt.Sprintf("send both together ({{recursive}}, with a new snapshot of each)\nif it is not a copy, give it its own key there: %s\nto continue anyway, add {{skip-check %s}}",
-			command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged)
+		hint := fmt.Sprintf("send both together ({{recursive}}, with a new snapshot of each)\nif it is not a copy, give it its own key: %s\nto continue anyway, add {{skip-check %s}}",
+			k.state.TargetAt.Prompt("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged)
 		if k.req.Restore {
 			hint = restoreElsewhereHint(root.Name)
 		}
@@ -188,7 +188,7 @@ func (k *keys) checkSource(d *zfs.Dataset, out *Dataset) bool {
 		return true
 	}
 	k.conflict(KeyNotLoaded, d.Name, out.Target,
-		"load it there: "+command("zfs", "load-key", encryptionRoot(d))+"\nor omit {{decrypt}} to send it raw, which needs no key",
+		"load it: "+k.state.SourceAt.Prompt("zfs", "load-key", encryptionRoot(d))+"\nor omit {{decrypt}} to send it raw, which needs no key",
 		"%s cannot be sent decrypted: its key is not loaded", k.onSource(d.Name))
 	return false
 }
@@ -206,7 +206,7 @@ func (k *keys) checkTarget(d *zfs.Dataset, out *Dataset, t *zfs.Dataset) bool {
 	if t.Get("keystatus") != "unavailable" {
 		return true
 	}
-	k.conflict(KeyNotLoaded, d.Name, out.Target, "load it there: "+command("zfs", "load-key", encryptionRoot(t)),
+	k.conflict(KeyNotLoaded, d.Name, out.Target, "load it: "+k.state.TargetAt.Prompt("zfs", "load-key", encryptionRoot(t)),
 		"%s would inherit the encryption of %s, whose key is not loaded", k.onTarget(out.Target), encryptionRoot(t))
 	return false
 }

@@ -96,7 +96,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 		p.increment(d, t, out)
 	case out.Discard == "":
 		p.conflict(HalfReceived, d.Name, out.Target,
-			"wait until that receive ends; if it no longer runs, destroy its state: "+command("zfs", "destroy", out.Target),
+			"wait until that receive ends; if it no longer runs, destroy its state: "+p.state.TargetAt.Command("zfs", "destroy", out.Target),
 			"%s is being received by a command whose stream cannot be resumed", p.onTarget(out.Target))
 	default:
 		p.first(d, out) // discarding the state of a first receive removes the dataset

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"time"
 
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -113,7 +114,9 @@ type State struct {
 	Source     zfs.Listing
 	Target     zfs.Listing
 	SourceHost string // for messages
-	TargetHost string
+	// SourceAt and TargetAt are the hosts for commands of hints.
+	SourceAt, TargetAt remedy.Host
+	TargetHost         string
 	// SameHost reports whether both listings are of one kernel: of one host, perhaps under two
 	// names, or of two containers.
 	SameHost bool

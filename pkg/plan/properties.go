@@ -44,7 +44,7 @@ func (s *properties) check() bool {
 		case zfs.CheckValue(name, s.req.Set[name]) != nil:
 			bad("", "{{set}} %s", zfs.CheckValue(name, s.req.Set[name]))
 		case feature != "" && !s.targetSupports(feature):
-			bad(s.state.Target.Pool.FeatureHint("on "+s.state.TargetHost, feature),
+			bad(s.state.Target.Pool.FeatureHint(s.state.TargetAt, "on "+s.state.TargetHost, feature),
 				"{{set}} %s=%s needs the feature %s, which pool %s lacks", name, s.req.Set[name], feature, s.onTarget(s.state.Target.Pool.Name))
 		}
 	}

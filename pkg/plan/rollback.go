@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -30,7 +31,7 @@ func (l losses) acceptsIncrement(d, t *zfs.Dataset, out *Dataset, base zfs.Versi
 		l.refuseDiverged(d, t, out, base, newer.snapshots)
 		return false
 	}
-	hint := ModifiedHint(t)
+	hint := ModifiedHint(l.state.TargetAt, t)
 	if l.req.Restore { // the original will be written to again
 		hint = "restore to another target\nto discard the changes to " + t.Name + ", add {{rollback}}"
 	}
@@ -47,7 +48,7 @@ func (l losses) refuseDiverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version
 	have := d.SnapshotsByGUID()
 	diverged := slices.ContainsFunc(newer, func(v zfs.Version) bool { _, known := have[v.GUID]; return !known })
 	list := finding.JoinFirst(shortNames(newer), maxEvidence)
-	hint := "name another target\nto roll " + t.Name + " back, destroying " + list + ", add {{rollback}}"
+	hint := "name another target\nto roll " + t.Name + " back, destroying " + list + ": {{rollback}}"
 	if !diverged {
 		l.conflict(Diverged, d.Name, t.Name, "name a newer snapshot, or "+hint,
 			"%s has %s, which is newer than %s, and lacks the latter", l.onTarget(t.Name), list, l.onSource(out.Final.In(d.Name)))
@@ -73,7 +74,7 @@ func (l losses) checkNamesFree(d, t *zfs.Dataset, out *Dataset, kept uint64) boo
 	check := func(name string) {
 		if guid, ok := taken[name]; ok {
 			free = false
-			l.conflict(NameTaken, d.Name, t.Name, "rename the target's snapshot: "+command("zfs", "rename", t.Name+"@"+name, "@"+name+"-old"),
+			l.conflict(NameTaken, d.Name, t.Name, "rename the target's snapshot: "+l.state.TargetAt.Command("zfs", "rename", t.Name+"@"+name, "@"+name+"-old"),
 				"@%s exists on both sides but is not the same snapshot: %s cannot be received while %s has its own (GUID %d)",
 				name, l.onSource(d.Name), l.onTarget(t.Name), guid)
 		}
@@ -167,7 +168,7 @@ func (l losses) checkMounted(d, t *zfs.Dataset, out *Dataset) bool {
 		return true
 	}
 	if !l.req.Rollback {
-		l.conflict(Mounted, d.Name, t.Name, command("zfs", "unmount", t.Name)+"\nto unmount it and destroy newer data, add {{rollback}}",
+		l.conflict(Mounted, d.Name, t.Name, l.state.TargetAt.Command("zfs", "unmount", t.Name)+"\nto unmount it and destroy newer data, add {{rollback}}",
 			"%s is mounted: writes during the restore would prevent %s", l.onTarget(t.Name), l.onSource(out.Final.In(d.Name)))
 		return false
 	}
@@ -216,11 +217,11 @@ func CheckLosses(p *Plan, s State) {
 					continue
 				}
 				why = append(why, fmt.Sprintf("@%s is held (%s)", v.Name, tag))
-				remedies = append(remedies, command("zfs", "release", tag, name))
+				remedies = append(remedies, s.TargetAt.Command("zfs", "release", tag, name))
 			}
 			for _, clone := range s.TargetClones[name] {
 				why = append(why, fmt.Sprintf("@%s has the clone %s", v.Name, clone))
-				remedies = append(remedies, "name another target, or destroy the clone: "+command("zfs", "destroy", clone))
+				remedies = append(remedies, "name another target, or destroy the clone: "+s.TargetAt.Command("zfs", "destroy", clone))
 			}
 		}
 		d.MovedHolds = nil
@@ -277,10 +278,10 @@ func (n newerData) lost(versions []zfs.Version) (out []string) {
 }
 
 // ModifiedHint returns the hint for a copy modified since its most recent snapshot.
-func ModifiedHint(t *zfs.Dataset) string {
+func ModifiedHint(at remedy.Host, t *zfs.Dataset) string {
 	latest, _ := t.Latest()
-	return fmt.Sprintf("discard the changes: %s (or {{rollback}})\nprevent further changes: %s",
-		command("zfs", "rollback", latest.In(t.Name)), command("zfs", "set", "readonly=on", t.Name))
+	return fmt.Sprintf("discard the changes: %s\nor: {{rollback}}\nprevent further changes: %s",
+		at.Command("zfs", "rollback", latest.In(t.Name)), at.Command("zfs", "set", "readonly=on", t.Name))
 }
 
 // written returns the bytes written since the most recent snapshot; 0 if unknown.

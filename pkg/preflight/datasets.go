@@ -90,17 +90,17 @@ func keys(in *Input) []finding.Finding {
 	}
 	var open []string
 	if top := in.TargetListing.Root; len(roots) > maxKeys {
-		open = []string{command("zfs", "load-key", "-r", top)}
+		open = []string{in.Target.At.Prompt("zfs", "load-key", "-r", top)}
 	} else {
 		for _, r := range roots {
-			open = append(open, command("zfs", "load-key", r))
+			open = append(open, in.Target.At.Prompt("zfs", "load-key", r))
 		}
 	}
 	return []finding.Finding{{
 		Host: in.Target.Name, Severity: finding.Note,
 		Summary:  "encrypted as on the source: " + finding.JoinFirst(names, 1) + "; receiving needs no key, reading needs the key of the source",
 		Evidence: "raw streams (zfs send -w), each of which creates an encryption root; a dataset with its parent's passphrase joins the parent's",
-		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),
+		Remedy:   "to read it: " + strings.Join(open, "; "),
 	}}
 }
 
@@ -120,7 +120,7 @@ func keyStatus(in *Input) []finding.Finding {
 			continue
 		}
 		f := finding.Finding{Host: in.Source.Name, Severity: finding.Note, Summary: "the key of " + d.Name + " is not loaded: zxfer sends it raw, which needs no key",
-			Evidence: fmt.Sprintf("zfs get keystatus %s: %s", d.Name, d.Get("keystatus")), Remedy: "to read it here: " + command("zfs", "load-key", d.Name)}
+			Evidence: fmt.Sprintf("zfs get keystatus %s: %s", d.Name, d.Get("keystatus")), Remedy: "to read it there: " + in.Source.At.Prompt("zfs", "load-key", d.Name)}
 		if decrypts[d.Name] {
 			f.Severity, f.Summary = finding.Fail, "the key of "+d.Name+" is not loaded, but a decrypted stream requires it"
 		}

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
@@ -269,7 +270,7 @@ func TestRewritten(t *testing.T) {
 			}
 			require.Len(t, found, 1)
 			require.Contains(t, found[0].Summary, tt.want)
-			require.Contains(t, found[0].Remedy, tt.remedy)
+			require.Contains(t, remedy.Here(found[0].Remedy), tt.remedy)
 			require.Equal(t, tt.remedy == "", found[0].Remedy == "")
 			require.Contains(t, found[0].Evidence, "zfs send -nvP: 73533168, zfs get referenced: 73470976")
 		})

@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -27,7 +28,7 @@ func permissions(in *Input) []finding.Finding {
 			Host: h.Name, Severity: finding.Note,
 			Summary:  fmt.Sprintf("%s is not root: it needs ZFS permissions on %s", h.User, dataset),
 			Evidence: "effective user " + h.User,
-			Remedy:   "as root, once: " + delegate(h, dataset, perms),
+			Remedy:   "as root, once: " + remedy.MarkRoot(delegate(h, dataset, perms)),
 		})
 	}
 	ask(in.Source, in.SourceListing.Root, sendPermissions(in))
@@ -38,7 +39,7 @@ func permissions(in *Input) []finding.Finding {
 // delegate returns the command that grants permissions to the user of a host.
 func delegate(h Host, dataset string, perms []string) string {
 	slices.Sort(perms)
-	return command("zfs", "allow", "-u", userOf(h), strings.Join(slices.Compact(perms), ","), dataset)
+	return remedy.Command("zfs", "allow", "-u", userOf(h), strings.Join(slices.Compact(perms), ","), dataset)
 }
 
 // userOf returns the user who needs permissions on a host, or someUser if zxfer runs as root.

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/size"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
@@ -44,7 +45,7 @@ func Damaged(p *sysinfo.Pool, zfs, flags string) *finding.Finding {
 		Evidence: fmt.Sprintf("zpool status %s: %s", p.Name, english.Plural(int(p.Errors), "data error", "")),
 		Remedy:   command("zxfer", "heal", "-n", p.Name, "HOST:COPY") + " shows which blocks a copy can heal, and changes nothing"}
 	if p.Known != "" {
-		f.Remedy = command("zxfer", "heal", "-n", p.Known) + flags + " shows which blocks its copies can heal, and changes nothing"
+		f.Remedy = remedy.Command("zxfer", "heal", "-n", p.Known) + flags + " shows which blocks its copies can heal, and changes nothing"
 	}
 	if !CanHeal(zfs) {
 		f.Remedy = "OpenZFS before 2.2 cannot heal; " + command("zpool", "status", "-v", p.Name) + " lists the files, and zxfer restore --files PATH HOST:COPY@SNAPSHOT DIRECTORY restores one"
@@ -81,7 +82,7 @@ func poolHealth(in *Input) []finding.Finding {
 		f := unhealthy(name, health)
 		if side.target && readonly == "on" && (f == nil || f.Severity != finding.Fail) {
 			f = &finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("pool %s is imported read-only", name),
-				Remedy: command("zpool", "export", name) + " && " + command("zpool", "import", name)}
+				Remedy: remedy.Mark(remedy.Command("zpool", "export", name) + " && " + remedy.Command("zpool", "import", name))}
 		}
 		if f != nil {
 			f.Host, f.Evidence = side.host.Name, fmt.Sprintf("zpool get health,readonly %s: %s, %s", name, health, readonly)
@@ -234,7 +235,7 @@ func features(in *Input) []finding.Finding {
 		}
 		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses feature %s, which pool %s lacks: %s", source.Name, x.name, target.Name, x.what),
 			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, cmp.Or(target.Features[x.name], "unknown"), target.Name),
-			Remedy:   target.FeatureHint("there", x.name)}
+			Remedy:   target.FeatureHint(in.Target.At, "there", x.name)}
 		if x.refused {
 			f.Severity = finding.Warn
 		}

@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
@@ -35,11 +36,13 @@ const UncheckedPrefix = "not checked: "
 
 // Host is one end of a transfer.
 type Host struct {
-	Name   string `json:"name"` // for messages
-	ZFS    string `json:"zfs"`  // kernel module version, "2.3.9-1"; "" = unknown
-	Kernel string `json:"kernel"`
-	User   string `json:"user"` // effective; "" = unknown
-	Root   bool   `json:"root"`
+	Name string `json:"name"` // for messages
+	// At is the host for commands of remedies.
+	At     remedy.Host `json:"-"`
+	ZFS    string      `json:"zfs"` // kernel module version, "2.3.9-1"; "" = unknown
+	Kernel string      `json:"kernel"`
+	User   string      `json:"user"` // effective; "" = unknown
+	Root   bool        `json:"root"`
 	// System holds the facts read from the host's files; nil if they were not read.
 	System *sysinfo.System `json:"system,omitempty"`
 	// NoAgent is why zxfer does not run on the host; "" = it runs.
@@ -203,6 +206,11 @@ func (c Check) evaluate(in *Input) []finding.Finding {
 	}
 	for i := range out {
 		out[i].ID = c.ID
+		at := in.Target.At
+		if out[i].Host == in.Source.Name {
+			at = in.Source.At
+		}
+		out[i].Remedy = at.Commands(out[i].Remedy)
 	}
 	return out
 }
@@ -254,4 +262,5 @@ func Skippable(id string) bool {
 	return id != planCheck && slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id })
 }
 
-func command(argv ...string) string { return zfs.CommandLine(argv) }
+// command returns a command of a remedy, which acts on the host of its finding.
+func command(argv ...string) string { return remedy.Mark(remedy.Command(argv...)) }

@@ -33,7 +33,7 @@ func clones(in *Input) []finding.Finding {
 	return findings(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
 		Summary:  fmt.Sprintf("send streams repeat cloned blocks (cp --reflink, copy_file_range), which pool %s stores once: up to %s of this transfer", pool.Name, size.Text(saved)),
 		Evidence: fmt.Sprintf("zpool get bclonesaved %s: %d; https://github.com/openzfs/zfs/issues/16961", pool.Name, all),
-		Remedy:   "keep that much more space free on the target: " + command("zfs", "list", "-o", "space", nearestExisting(&in.TargetListing))})
+		Remedy:   "keep that much more space free on the target: " + in.Target.At.Command("zfs", "list", "-o", "space", nearestExisting(&in.TargetListing))})
 }
 
 // deduplicated finds full streams of deduplicated datasets to copies that are not.

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"unicode"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/transport"
 )
 
@@ -16,29 +18,45 @@ func InKeys(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &inKeys{err}
+	return &inKeys{err, "SRC TARGET"}
 }
 
-type inKeys struct{ error }
+// InKeysOf is InKeys for the error of a transfer between two ends.
+func InKeysOf(err error, source, target endpoint.Endpoint) error {
+	if err == nil {
+		return nil
+	}
+	return &inKeys{err, remedy.Command(source.String(), target.String())}
+}
 
-func (e *inKeys) Error() string { return Keys(e.error.Error()) }
+type inKeys struct {
+	error
+	ends string
+}
 
-func (e *inKeys) HintText() string { return Keys(fault.HintOf(e.error)) }
+func (e *inKeys) Error() string { return keysOf(e.error.Error(), e.ends) }
+
+func (e *inKeys) HintText() string { return keysOf(fault.MarkedHint(e.error), e.ends) }
 
 func (e *inKeys) Unwrap() error { return e.error }
 
 // Keys replaces the options in a text with job-file keys.
-func Keys(text string) string { return option.Expand(text, keyOption) }
+func Keys(text string) string { return keysOf(text, "SRC TARGET") }
 
-// keyOption returns an option as a setting of a job. An option without a key becomes one of zxfer
-// send.
-func keyOption(id, value string) string {
+// keysOf replaces the options in a text about a transfer between the two ends.
+func keysOf(text, ends string) string {
+	return option.Expand(text, func(id, value string) string { return keyOption(id, value, ends) })
+}
+
+// keyOption returns an option as a setting of a job. An option without a key becomes a zxfer send
+// between the ends.
+func keyOption(id, value, ends string) string {
 	key, kind := jobKey(id)
 	switch {
 	case id == "rotate":
 		return `on_divergence = "rotate"`
 	case key == "":
-		return option.Flags("zxfer send " + option.Name(id, value))
+		return option.Flags("zxfer send " + option.Name(id, value) + " " + ends)
 	case kind == "bool":
 		return key + " = true"
 	case value == "", value == "=": // option without a value

@@ -24,7 +24,7 @@ func TestKeys(t *testing.T) {
 		"{{exclude}}":                          "properties.exclude",
 		"{{props}}":                            "properties.carry = true",
 		"{{decrypt}}":                          "transfer.decrypt = true",
-		"by hand: {{rollback}}":                "by hand: zxfer send --rollback",
+		"by hand: {{rollback}}":                "by hand: zxfer send --rollback SRC TARGET",
 	} {
 		require.Equal(t, want, Keys(text))
 	}

@@ -52,7 +52,7 @@ func (v *Survey) CheckTaking() error {
 		}
 		if d.Properties[zfs.FlagsProperty].Local() && d.Get("readonly") == "on" {
 			return fault.Refusef("to send on the snapshots that arrive: snapshots = { received_from = \"JOB:TARGET\" }\nif nothing sends to it any more: "+
-				zfs.CommandLine([]string{"zfs", "inherit", "-r", zfs.FlagsProperty, v.Root}),
+				v.SourceAt.Command("zfs", "inherit", "-r", zfs.FlagsProperty, v.Root),
 				"%s is a copy that zxfer received (%s, readonly=on): a snapshot of it would block the next receive", d.Name, zfs.FlagsProperty)
 		}
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/zfs"
 )
@@ -27,7 +29,8 @@ func (v *Survey) Review(t *Target, p *plan.Plan, st *plan.State) (news []string)
 	for i := range p.Conflicts {
 		c := &p.Conflicts[i]
 		v.recreated(t, c, sources[c.Source], st)
-		c.Summary, c.Remedy = Keys(c.Summary), Keys(c.Remedy)
+		ends := remedy.Command(endpoint.Endpoint{Host: st.SourceAt.Name, Name: c.Source}.String(), endpoint.Endpoint{Host: st.TargetAt.Name, Name: c.Target}.String())
+		c.Summary, c.Remedy = Keys(c.Summary), keysOf(c.Remedy, ends)
 	}
 	for i, note := range p.Notes {
 		p.Notes[i] = Keys(note)
@@ -86,8 +89,8 @@ func (v *Survey) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *
 	c.Summary = fmt.Sprintf("%s was deleted and recreated%s (old GUID %d, new GUID %d): %s has the old one",
 		qualifiedName(st.SourceHost, c.Source), when, known.GUID, now.GUID, qualifiedName(st.TargetHost, c.Target))
 	c.Remedy = "rename the old copy, so that the new dataset is sent in full: " +
-		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
-		"\nor destroy it: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
+		st.TargetAt.Command("zfs", "rename", c.Target, c.Target+"-"+v.Started.Format("20060102")) +
+		"\nor destroy it: " + st.TargetAt.Command("zfs", "destroy", "-r", c.Target)
 	if t.OnDivergence != "rotate" {
 		c.Remedy += "\nto rename old copies automatically: {{rotate}}"
 	}
@@ -127,8 +130,8 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 			ID: Renamed, Source: from, Target: to,
 			Summary: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
 				qualifiedName(st.SourceHost, from), st.TargetHost, v.Name, old),
-			Remedy: "rename the copy too: " + zfs.CommandLine([]string{"zfs", "rename", old, to}) +
-				"\nor destroy the old copy, so that the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
+			Remedy: "rename the copy too: " + st.TargetAt.Command("zfs", "rename", old, to) +
+				"\nor destroy the old copy, so that the dataset is sent in full: " + st.TargetAt.Command("zfs", "destroy", "-r", old),
 		}, true
 	}
 	return c, false

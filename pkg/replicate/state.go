@@ -232,7 +232,7 @@ func (v *Survey) EndLocal(missed map[string]error, failed error) {
 		case v.Scope.Naming() == nil: // the run only prunes
 			err = failed
 		case d.Inconsistent():
-			err = fault.Refusef("resume the receive, or abort it: "+zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}),
+			err = fault.Refusef("resume the receive, or abort it: "+v.SourceAt.Command("zfs", "receive", "-A", d.Name),
 				"a receive into it is running, or was interrupted: no snapshot can be taken of it")
 		}
 		a.Record(v.Started, err)

@@ -9,15 +9,17 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
 // Survey is the knowledge of a run before it sends: the job, the state of earlier runs, and the
 // listing of the source.
 type Survey struct {
-	Job   *Job
-	Scope *Scope
-	State *State
+	SourceAt remedy.Host // the source for commands of hints
+	Job      *Job
+	Scope    *Scope
+	State    *State
 	// Started names the run's snapshots.
 	Started time.Time
 	// Root is the source's root dataset. All are the datasets found there, Source the selected

@@ -131,6 +131,8 @@ func (f *faults) endpoint(key, s string, target bool) {
 	case err != nil:
 	case e.Path():
 		err = fmt.Errorf("%q is a path; write the name of a dataset", s)
+	case e.WithoutPool() != "":
+		err = fault.Usagef("for a host, write "+e.WithoutPool(), "%q has no pool", s)
 	default:
 		_, err = zfs.ParseDataset(name)
 	}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"zxfer/pkg/remedy"
 )
 
 // SendArgs returns the arguments of zfs(8) that produce the stream, starting with "send". It
@@ -184,26 +186,10 @@ func ListVersionsArgs(recursive bool, names ...string) []string {
 
 // CommandLine quotes argv for a POSIX shell.
 func CommandLine(argv []string) string {
-	quoted := make([]string, len(argv))
-	for i, a := range argv {
-		quoted[i] = shellQuote(a)
-	}
-	return strings.Join(quoted, " ")
+	return remedy.Command(argv...)
 }
 
-func shellQuote(s string) string {
-	plain := s != ""
-	for i := range len(s) {
-		c := s[i]
-		if !letter(c) && (c < '0' || c > '9') && strings.IndexByte("-_.:/@%+=,", c) < 0 {
-			plain = false
-		}
-	}
-	if plain {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
+func shellQuote(s string) string { return remedy.Word(s) }
 
 // StreamFeature is a pool feature that a pool needs to receive a stream.
 type StreamFeature struct {
@@ -288,10 +274,10 @@ func FeatureOf(property, value string) string {
 // smallBlock is the largest block, in bytes, of a pool without the feature large_blocks.
 const smallBlock = 128 << 10
 
-// FeatureHint returns advice how to get a feature. The parameter names the host of the pool.
-func (p *Pool) FeatureHint(where, feature string) string {
+// FeatureHint returns advice how to get a feature of a pool of host at. where names the host.
+func (p *Pool) FeatureHint(at remedy.Host, where, feature string) string {
 	if _, known := p.Features[feature]; known {
-		return CommandLine([]string{"zpool", "set", "feature@" + feature + "=enabled", p.Name}) + " (an older ZFS may then no longer import the pool)"
+		return at.Command("zpool", "set", "feature@"+feature+"=enabled", p.Name) + " (an older ZFS may then no longer import the pool)"
 	}
 	return "upgrade ZFS " + where + ": it lacks the feature"
 }

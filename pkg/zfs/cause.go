@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"zxfer/pkg/remedy"
 )
 
 // Transfer holds the facts on which the cause of a failed stream depends.
@@ -14,8 +16,10 @@ type Transfer struct {
 	Target               string // dataset
 	Corrective           bool   // zfs receive -c
 	SourceEncrypted      bool
-	TargetEncrypted      bool   // the target is or becomes encrypted
-	user                 string // that ran the operation
+	TargetEncrypted      bool // the target is or becomes encrypted
+	// SourceAt is the source for commands of hints.
+	SourceAt remedy.Host
+	user     string // that ran the operation
 }
 
 // opStall is the operation of a stream that stalled. pkg/transfer writes its messages, and pkg/zfs/cli
@@ -79,7 +83,7 @@ func knownCauses() []knownCause {
 			cause: always("the kernel refused an object with an invalid bonus type, which no scrub reports"),
 			fix:   noFix,
 			remedy: func(m *message) string {
-				return "if it fails again, replace that file and send a new snapshot\nto find its object: " + m.sendCommand() + " | zstream dump -v | grep bonustype"
+				return "if it fails again, replace that file and send a new snapshot\nto find its object: " + m.SourceAt.Line(m.sendCommand()+" | zstream dump -v | grep bonustype")
 			}},
 
 		{op: OpReceive, link: issues + "18239", issue: 18239, phrases: []string{"are too large"},
@@ -89,7 +93,7 @@ func knownCauses() []knownCause {
 			},
 			fix: noFix,
 			remedy: func(m *message) string {
-				return "replace that file and send a new snapshot\nto show its path: " + CommandLine([]string{"zdb", "-dddd", m.Send.Dataset, m.object})
+				return "replace that file and send a new snapshot\nto show its path: " + m.SourceAt.Command("zdb", "-dddd", m.Send.Dataset, m.object)
 			}},
 		{op: OpReceive, link: issues + "18239", issue: 18239, sure: true, phrases: []string{embeddedSpill},
 			cause:  always("zfs send -e, which started this stream, sends some extended attributes as file data"),
@@ -114,7 +118,7 @@ func knownCauses() []knownCause {
 			cause: always("a raw increment after zfs change-key left a key that nothing opens"),
 			fix:   noFix,
 			remedy: func(m *message) string {
-				return "send in full to a new target, if its key is loaded\nto check the key: " + CommandLine([]string{"zfs", "get", "keystatus", m.Target})
+				return "send in full to a new target, if its key is loaded\nto check the key: " + remedy.Mark(CommandLine([]string{"zfs", "get", "keystatus", m.Target}))
 			}},
 
 		{op: OpReceive, link: libzfsRecv, phrases: []string{"invalid stream (bad magic number)"},

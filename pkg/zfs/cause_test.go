@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/remedy"
 )
 
 func TestExplain(t *testing.T) {
@@ -143,7 +145,7 @@ func TestLocalCause(t *testing.T) {
 	require.Equal(t, Permission, e.Kind)
 	require.Equal(t, "may be openzfs#12614: a raw increment after zfs change-key left a key that nothing opens\n"+
 		"no release has a fix: send in full to a new target, if its key is loaded\n"+
-		"to check the key: zfs get keystatus 'tank/b c'", e.Hint)
+		"to check the key: zfs get keystatus 'tank/b c'", remedy.Here(e.Hint))
 	e = Failure{Op: OpReceive, Subject: "vault/a", Stderr: "cannot receive new filesystem stream: kernel modules must be upgraded to receive this stream."}.Err()
 	require.Equal(t, Feature, e.Kind)
 	require.Empty(t, e.Hint, "no feature is missing")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"zxfer/pkg/remedy"
 )
 
 // Kind is the reason why a ZFS operation failed, as derived from its message or errno.
@@ -327,26 +329,26 @@ func (f Failure) Hint(k Kind) string {
 		return f.permissionHint(ds)
 	case KeyMissing:
 		if f.Op == OpReceive {
-			return "load the key of the encrypted parent: zfs load-key " + shellQuote(cmp.Or(ParentOf(ds), ds))
+			return "load the key of the encrypted parent: " + remedy.MarkPrompt("zfs load-key "+shellQuote(cmp.Or(ParentOf(ds), ds)))
 		}
-		return "zfs load-key " + name + " (or its encryption root), or send raw, which needs no key"
+		return remedy.MarkPrompt("zfs load-key "+name) + " (or its encryption root), or send raw, which needs no key"
 	case Modified:
-		return "prevent further changes: zfs set readonly=on " + name
+		return "prevent further changes: " + remedy.Mark("zfs set readonly=on "+name)
 	case PartialState:
-		return "abort the interrupted receive: zfs receive -A " + name
+		return "abort the interrupted receive: " + remedy.Mark("zfs receive -A "+name)
 	case Busy:
 		switch f.Op {
 		case OpDestroy:
-			return "list its holds: zfs holds " + shellQuote(f.Subject)
+			return "list its holds: " + remedy.Mark("zfs holds "+shellQuote(f.Subject))
 		case OpUnmount:
-			return "list its users: fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
+			return "list its users: " + remedy.Mark("fuser -vm \"$(zfs get -H -o value mountpoint "+name+")\"")
 		case OpRollback:
-			return "list its holds and users: zfs holds " + shellQuote(f.Subject) + "; fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
+			return "list its holds and users: " + remedy.Mark("zfs holds "+shellQuote(f.Subject)+"; fuser -vm \"$(zfs get -H -o value mountpoint "+name+")\"")
 		case OpReceive, OpDiscard:
 			return "wait until another receive into " + name + " ends, or stop its users"
 		}
 	case NoSpace:
-		return "free space, then run the same command again; to show usage and quotas: zfs list -o space,quota,refquota -r " + shellQuote(PoolOf(ds))
+		return "free space, then run the same command again; to show usage and quotas: " + remedy.Mark("zfs list -o space,quota,refquota -r "+shellQuote(PoolOf(ds)))
 	case IVSet:
 		return "roll the target back to its last raw snapshot, or send in full to a new name (openzfs#8758)"
 	case Feature:
@@ -357,20 +359,20 @@ func (f Failure) Hint(k Kind) string {
 			return "" // no feature is missing
 		}
 		if f.Op == OpReceive || f.Op == OpBookmark {
-			return "list disabled features: zpool get all " + shellQuote(PoolOf(ds)) + " | grep feature@; enable one: zpool set feature@NAME=enabled " + shellQuote(PoolOf(ds))
+			return "list disabled features: " + remedy.Mark("zpool get all "+shellQuote(PoolOf(ds))+" | grep feature@") + "\nenable one: " + remedy.Mark("zpool set feature@NAME=enabled "+shellQuote(PoolOf(ds)))
 		}
 	case BadToken:
 		if f.Op == OpReceive {
-			return "abort the interrupted receive, then start again: zfs receive -A " + name
+			return "abort the interrupted receive, then start again: " + remedy.Mark("zfs receive -A "+name)
 		}
 	case PoolFault:
-		hint := "zpool status -v " + shellQuote(PoolOf(ds))
+		hint := remedy.Mark("zpool status -v " + shellQuote(PoolOf(ds)))
 		if f.Op == OpSend { // unreadable blocks of the source
-			hint += "\nto heal listed data errors from a copy: zxfer heal -n " + shellQuote(PoolOf(ds))
+			hint += "\nto heal listed data errors from a copy: " + remedy.Mark("zxfer heal -n "+shellQuote(PoolOf(ds)))
 		}
 		return hint
 	case NoZFS:
-		return "modprobe zfs (on Debian, first: apt install zfsutils-linux zfs-dkms)"
+		return remedy.MarkRoot("modprobe zfs") + " (on Debian, first: apt install zfsutils-linux zfs-dkms)"
 	case InvalidName:
 		return nameHint
 	}
@@ -423,5 +425,5 @@ func (f Failure) permissionHint(ds string) string {
 	}
 	user := cmp.Or(f.User, "USER")
 	perms = strings.TrimPrefix(perms, ",")
-	return "run it as root, or as root once: " + CommandLine([]string{"zfs", "allow", "-u", user, perms, ds})
+	return "run it as root, or as root once: " + remedy.MarkRoot(CommandLine([]string{"zfs", "allow", "-u", user, perms, ds}))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/testenv"
 )
 
@@ -111,7 +112,7 @@ func TestHints(t *testing.T) {
 		{"faulty target", Failure{Op: OpReceive, Subject: "vault/a", Stderr: "cannot receive: I/O error"}, "zpool status -v vault"},
 		{"not found", Failure{Op: OpSend, Subject: "tank/a@x", Stderr: "dataset does not exist"}, ""},
 	} {
-		require.Equal(t, test.want, test.f.Err().HintText(), test.name)
+		require.Equal(t, test.want, remedy.Here(test.f.Err().HintText()), test.name)
 	}
 	for _, k := range []Kind{Modified, NoSpace, IVSet, Feature, PoolFault, NoZFS, InvalidName, BadToken, Busy} {
 		require.NotEmpty(t, Failure{Op: OpReceive, Subject: "vault/a"}.Hint(k), k)

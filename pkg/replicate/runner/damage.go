@@ -214,7 +214,7 @@ func (c *damageCheck) checkPool(ctx context.Context, s *side) error {
 	}
 	pool := sysinfo.Pool{Name: zfs.PoolOf(s.at.Name), Errors: uint64(own + found.Elsewhere)}
 	if err == nil && own == 0 && found.Elsewhere > 0 { // the errors do not concern this job
-		c.note("pool %s has data errors outside of %s: to list them there: %s", pool.Name, c.root(s), zfs.CommandLine([]string{"zpool", "status", "-v", pool.Name}))
+		c.note("pool %s has data errors outside of %s: to list them: %s", pool.Name, c.root(s), s.host.Command("zpool", "status", "-v", pool.Name))
 	}
 	if err != nil || own == 0 {
 		return err
@@ -224,7 +224,7 @@ func (c *damageCheck) checkPool(ctx context.Context, s *side) error {
 		pool.Known = c.root(s).String() // a key may allow healing this dataset but not the pool
 	}
 	f := preflight.Damaged(&pool, facts.ZFS, c.Flags)
-	d := &statedir.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: f.Remedy}
+	d := &statedir.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: s.host.At().Commands(f.Remedy)}
 	c.addRepair(ctx, s, found, d)
 	c.run.Damaged = append(c.run.Damaged, d)
 	c.Log(c.job.Name + ": " + d.Error + "\n" + d.Hint)

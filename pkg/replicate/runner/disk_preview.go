@@ -5,7 +5,6 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/decide"
-	"zxfer/pkg/zfs"
 )
 
 // preview returns the preview of a target whose disk is not imported.
@@ -39,7 +38,7 @@ func (d *diskRun) previewDisk() *DiskPreview {
 	for _, o := range d.found.Imported {
 		if o.GUID == d.state.GUID && o.Cached && !o.Owned {
 			p.Warning = "the pool is in the cache file: the host expects it when it boots"
-			p.Hint = zfs.CommandLine([]string{"zpool", "set", "cachefile=none", o.Name})
+			p.Hint = d.host.Command("zpool", "set", "cachefile=none", o.Name)
 		}
 	}
 	if d.state.State == decide.DiskAway || d.state.State == decide.DiskForeign {

@@ -55,7 +55,7 @@ func (d *diskRun) scrub(ctx context.Context) error {
 		}
 		switch {
 		case damage.Scan.Paused:
-			return fault.Failf(zfs.CommandLine([]string{"zpool", "scrub", d.state.Pool}), "it is paused")
+			return fault.Failf(d.host.Command("zpool", "scrub", d.state.Pool), "it is paused")
 		case !damage.Scan.Running && damage.Scan.Scrubbed(time.Local).IsZero():
 			return fmt.Errorf("it did not finish: %q", damage.Scan.Text)
 		case !damage.Scan.Running:

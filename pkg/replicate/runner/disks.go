@@ -121,7 +121,7 @@ func (d *diskRun) see(found *zfs.FoundPools) {
 
 // clearHint returns the steps that recover a suspended pool.
 func (d *diskRun) clearHint() string {
-	return "attach the disk again, then: " + zfs.CommandLine([]string{"zpool", "clear", d.state.Pool}) +
+	return "attach the disk again, then: " + d.host.Command("zpool", "clear", d.state.Pool) +
 		"\nwithout the disk, only a reboot removes the suspended pool"
 }
 
@@ -255,7 +255,7 @@ func (d *diskRun) assemble(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			return fault.Refusef("attach all devices of the pool, or import it by hand: "+
-				zfs.CommandLine([]string{"zpool", "import", "-N", "-o", "cachefile=none", strconv.FormatUint(d.state.GUID, 10)}),
+				d.host.Command("zpool", "import", "-N", "-o", "cachefile=none", strconv.FormatUint(d.state.GUID, 10)),
 				"%s is %s: zxfer imports only a complete pool", d.state, state)
 		}
 	}

@@ -137,7 +137,7 @@ func (c *drillCopy) errLocked(ctx context.Context) error {
 	root := cmp.Or(c.target.Get("encryptionroot"), c.rec.Target)
 	hint := "set drill.key_file to a file with its key on " + c.t.host.Label()
 	if c.t.host.Require(ctx, hosts.OpReadFiles) != nil {
-		hint = "there, " + zfs.CommandLine([]string{"zfs", "load-key", root})
+		hint = c.t.host.At().Prompt("zfs", "load-key", root)
 	}
 	return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpLoadKey, Subject: root,
 		Detail: "its key is not loaded: its blocks are readable, but the key was not tested", Hint: hint}

@@ -121,11 +121,7 @@ func (c *drillCopy) checkReadError(ctx context.Context, err error) error {
 // destruction.
 func (c *drillCopy) healHint(ctx context.Context) string {
 	pool := zfs.PoolOf(c.rec.Target)
-	hint := "scrub its pool"
-	if !c.t.at.Local() {
-		hint += ", on " + c.t.at.HostName()
-	}
-	hint += ": " + zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}) + "\n"
+	hint := "scrub its pool: " + c.t.host.Command("zpool", "scrub", "-w", pool) + "\n"
 	if facts, err := c.t.host.Facts(ctx); err == nil && !preflight.CanHeal(facts.ZFS) {
 		return hint + "OpenZFS " + facts.ZFS + " cannot heal blocks: restore or send the damaged files"
 	}

@@ -58,7 +58,7 @@ func (s *roleSwitch) unmountOrUndo(ctx context.Context, undo bool) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	stop := "stop its users, then run the same command again; list them with: " + zfs.CommandLine([]string{"fuser", "-vm", s.v.All[0].Get("mountpoint")})
+	stop := "stop its users, then run the same command again; list them with: " + s.jobRun.source.host.Command("fuser", "-vm", s.v.All[0].Get("mountpoint"))
 	if !undo {
 		return fault.Failf(stop, "%w", err)
 	}

@@ -124,7 +124,7 @@ func (f *failover) promote(ctx context.Context) error {
 		if _, any := d.Latest(); !any {
 			f.note("%s has no complete snapshot", d.Name)
 		} else if d.ResumeToken() != "" {
-			f.note("%s has the state of an interrupted receive; to discard it: %s", d.Name, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}))
+			f.note("%s has the state of an interrupted receive; to discard it: %s", d.Name, f.t.host.Command("zfs", "receive", "-A", d.Name))
 		}
 	}
 	if err := f.planPromote(ctx); err != nil {
@@ -149,7 +149,7 @@ func (f *failover) checkOtherCopies(ctx context.Context) error {
 		case o.err != nil:
 			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.name, o.err)
 		case o.Role.Kind == zfs.RoleSource:
-			return fault.Refusef("if that copy is not used, clear its role on "+t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "inherit", zfs.RoleProperty, o.at}),
+			return fault.Refusef("if that copy is not used, clear its role: "+t.host.Command("zfs", "inherit", zfs.RoleProperty, o.at),
 				"target %s: its copy %s became the source %s", t.name, at, o.Role.Describe())
 		}
 	}
@@ -218,14 +218,14 @@ func (f *failover) nameReverse() {
 		return
 	}
 	f.result.ReverseName, f.result.ReverseText = j.Name, j.PrintedText()
-	job, where := f.job.Name, ""
+	job, where, again := f.job.Name, "", f.command
 	if len(f.targets) > 1 {
 		job += " " + f.t.name
 	}
 	if f.sourceUnknown {
-		where = ", on its host"
+		where, again = ", on its host", func(args string) string { return "zxfer replicate " + args } // its job file may have another path
 	}
-	f.result.Next = append(f.result.Next, "when the former source returns, make it a copy"+where+": "+f.command("switch "+job))
+	f.result.Next = append(f.result.Next, "when the former source returns, make it a copy"+where+": "+again("switch "+job))
 }
 
 // poolStatistics has a directory for each imported pool, also for unprivileged users.

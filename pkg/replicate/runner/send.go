@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
@@ -161,7 +162,8 @@ func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep jo
 	began := time.Now()
 	res, err := job.RunBatch(ctx, req, at, rep)
 	for _, d := range res.Datasets {
-		d.Err = replicate.InKeys(d.Err)
+		from, to := endpoint.Endpoint{Host: req.Source.Host, Name: d.Source}, endpoint.Endpoint{Host: t.at.Host, Name: d.Target}
+		d.Err = replicate.InKeysOf(d.Err, from, to)
 	}
 	return &batch{side: t, result: res, err: replicate.InKeys(err), seconds: time.Since(began).Seconds()}
 }

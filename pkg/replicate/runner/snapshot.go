@@ -73,7 +73,7 @@ func findMissing(v *replicate.Survey, names []string, missed map[string]error) (
 		if d == nil || missed[dataset] != nil || slices.ContainsFunc(d.Versions, func(x zfs.Version) bool { return x.Kind == zfs.Snapshot && x.Name == name }) {
 			continue
 		}
-		missed[dataset] = fault.Failf("to find what destroyed it: "+zfs.CommandLine([]string{"zpool", "history", "-il", zfs.PoolOf(dataset)}),
+		missed[dataset] = fault.Failf("to find what destroyed it: "+v.SourceAt.Command("zpool", "history", "-il", zfs.PoolOf(dataset)),
 			"this run took %s, but it does not exist", full)
 		first = cmp.Or(first, missed[dataset])
 	}

@@ -180,7 +180,7 @@ func TestHintsCanBePasted(t *testing.T) {
 	require.Equal(t, outcome.Done, run.Outcome, "%+v", run)
 	r.rename("src/a", "src/b")
 	r.run(t)
-	require.Equal(t, "write source = \"src/b\" into the job file\nrename the copy, on local: zfs rename dst/a dst/b", r.status(t).Hint)
+	require.Equal(t, "write source = \"src/b\" into the job file\nrename the copy: zfs rename dst/a dst/b", r.status(t).Hint)
 	r.job.Targets[0].To = "dst/a"
 	r.run(t)
 	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the name of the copy is its own")

@@ -246,7 +246,7 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	r.now += 60
 	run, _ := r.run(t)
 	require.Zero(t, run.Targets[0].Sent)
-	require.Equal(t, []string{"pool dst has data errors outside of dst/copy: to list them there: zpool status -v dst"}, run.Notes)
+	require.Equal(t, []string{"pool dst has data errors outside of dst/copy: to list them: zpool status -v dst"}, run.Notes)
 	require.Equal(t, OK, r.status(t).State)
 
 	// If there is nothing to send and the target had no data errors, the run does not connect to

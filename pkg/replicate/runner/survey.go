@@ -87,7 +87,7 @@ func (w *jobRun) listError(err error) error {
 	}
 	err = job.MissingPool(w.source.host, w.source.at.Name, err) // for example after the loss of a host
 	if back := w.restoreHint(); back != "" {
-		err = &fault.Error{Class: fault.ClassOf(err), Hint: back, Err: err}
+		err = &fault.Error{Class: fault.ClassOf(err), Hint: fault.HintOf(err) + "\n" + back, Err: err}
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (w *jobRun) surveyOf(ctx context.Context, l *zfs.Listing) (*replicate.Surve
 	if len(l.Datasets) == 0 {
 		return nil, sourceMissing(ctx, w.source, w.targets, w.state.Datasets[root], w.restoreHint())
 	}
-	v := &replicate.Survey{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started,
+	v := &replicate.Survey{SourceAt: w.source.host.At(), Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started,
 		Root: root, All: l.Datasets, Source: l, Unchanged: map[string]bool{}}
 	v.Choose()
 	w.state.FollowRenames(l.Datasets, slices.ContainsFunc(w.job.Targets, func(t replicate.Target) bool { return t.FollowsRenames() }))
@@ -115,7 +115,7 @@ func errAllExcluded(c *replicate.Selection, source *side, of int) error {
 		if !valued {
 			value = "on"
 		}
-		hint = "mark the datasets to include: " + zfs.CommandLine([]string{"zfs", "set", name + "=" + value, source.at.Name + "/DATASET"})
+		hint = "mark the datasets to include: " + source.host.Command("zfs", "set", name+"="+value, source.at.Name+"/DATASET")
 		return fault.Refusef(hint, "%s: include, exclude and property exclude all of its %s", source.at, all)
 	}
 	return fault.Refusef(hint, "%s: include and exclude exclude all of its %s", source.at, all)
@@ -255,7 +255,7 @@ func (l *relisting) finish(ctx context.Context) (*replicate.Survey, error) {
 func sourceMissing(ctx context.Context, source *side, targets []*side, known *replicate.DatasetState, back string) error {
 	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
 	if known == nil || known.GUID == 0 {
-		return fault.Refusef("list the datasets: "+zfs.CommandLine([]string{"zfs", "list", "-r", pool}), "%s: no such dataset", where)
+		return fault.Refusef("list the datasets: "+source.host.Command("zfs", "list", "-r", pool), "%s: no such dataset", where)
 	}
 	all, err := source.list(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
 	if err != nil {
@@ -303,7 +303,7 @@ func renameHint(source *side, targets []*side, known *replicate.DatasetState, na
 	for _, t := range targets {
 		a, now := known.Targets[t.name], t.target.CopyOf(name, name)
 		if a != nil && a.Target != "" && now != "" && a.Target != now {
-			hint += fmt.Sprintf("\nrename the copy, on %s: %s", t.host.Label(), zfs.CommandLine([]string{"zfs", "rename", a.Target, now}))
+			hint += "\nrename the copy: " + t.host.Command("zfs", "rename", a.Target, now)
 		}
 	}
 	return hint

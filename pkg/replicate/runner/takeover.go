@@ -41,8 +41,8 @@ func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (
 	for _, d := range f.copies() {
 		o, known, err := origin(d)
 		if err != nil {
-			return fault.Refusef("clear the records: "+zfs.CommandLine([]string{"zfs", "inherit", zfs.OriginProperty, d.Name})+
-				" && "+zfs.CommandLine([]string{"zfs", "inherit", zfs.SettingsProperty, d.Name})+"\nand name the mountpoint: "+f.again("--mountpoint PATH"),
+			clear := zfs.CommandLine([]string{"zfs", "inherit", zfs.OriginProperty, d.Name}) + " && " + zfs.CommandLine([]string{"zfs", "inherit", zfs.SettingsProperty, d.Name})
+			return fault.Refusef("clear the records: "+f.t.host.At().Line(clear)+"\nand name the mountpoint: "+f.again("--mountpoint PATH"),
 				"%s: %s: %w", f.t.host.Label(), d.Name, err)
 		}
 		c := &takenOver{Dataset: d, settings: o.Settings}

@@ -59,7 +59,13 @@ func (r *Run) Err(err error) error {
 		err = &fault.Error{Class: class, Err: errors.Join(errs...)}
 	}
 	if r.Outcome == outcome.Interrupted {
-		err = fault.Interrupt("the next run, or the same command, resumes", err)
+		hint := ""
+		for _, t := range r.Targets {
+			if t.Disk != "" && t.Hint != "" { // how to get the disk back
+				hint += t.Hint + "\n"
+			}
+		}
+		err = fault.Interrupt(hint+"the next run, or the same command, resumes", err)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -183,7 +184,7 @@ func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
 // MakeEncryptionRoot always fails: zfs(8) can make an encryption root only with a new key.
 func (c *CLI) MakeEncryptionRoot(_ context.Context, dataset string) error {
 	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpChangeKey, Subject: dataset,
-		Detail: "libzfs_core is required to make it an encryption root", Hint: "install it there: apt install python3-pyzfs"}
+		Detail: "libzfs_core is required to make it an encryption root", Hint: "install it: " + remedy.MarkRoot("apt install python3-pyzfs")}
 }
 
 // Unmount unmounts a filesystem and all mounts below it. It ignores an unmounted one.

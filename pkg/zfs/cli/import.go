@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -108,7 +109,7 @@ func (c *CLI) ImportPool(ctx context.Context, i zfs.PoolImport) error {
 		}
 	}
 	if info, err := os.Lstat(filepath.Dir(root)); err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
-		return fault.Refusef("rmdir "+filepath.Dir(root), "%s is not a directory of root alone", filepath.Dir(root))
+		return fault.Refusef(remedy.Mark(remedy.Command("rmdir", filepath.Dir(root))), "%s is not a directory of root alone", filepath.Dir(root))
 	}
 	if err := makeFile(root); err != nil {
 		return err
@@ -157,14 +158,14 @@ func (c *CLI) ExportPool(ctx context.Context, e zfs.PoolExport) error {
 	}
 	pool := found.Imported[i].Name
 	if !found.Imported[i].Owned {
-		return fault.Refusef(zfs.CommandLine([]string{"zpool", "export", pool}), "pool %s: zxfer did not import it, and does not export it", pool)
+		return fault.Refusef(remedy.Mark(remedy.Command("zpool", "export", pool)), "pool %s: zxfer did not import it, and does not export it", pool)
 	}
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
 	if mounts := zfs.ParseMounts(string(mountinfo), pool); len(mounts) > 0 {
-		return fault.Failf(zfs.CommandLine([]string{"zfs", "unmount", mounts[0].Of})+"\n"+zfs.CommandLine([]string{"zpool", "export", pool}),
+		return fault.Failf(remedy.Mark(remedy.Command("zfs", "unmount", mounts[0].Of))+"\n"+remedy.Mark(remedy.Command("zpool", "export", pool)),
 			"pool %s is in use: %s is mounted at %s", pool, mounts[0].Of, mounts[0].At)
 	}
 	_, err = c.output(ctx, zfs.Failure{Op: zfs.OpExport, Subject: pool}, c.zpool, zfs.ExportArgs(pool))

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -204,7 +205,7 @@ func refuseLink(dataset, at string, err error) error {
 	if !errors.As(err, &link) {
 		return fmt.Errorf("%s is not mounted at %s: %w", dataset, at, err)
 	}
-	return fault.Failf("check where it leads, then choose another mountpoint: "+zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", dataset})+
+	return fault.Failf("check where it leads, then choose another mountpoint: "+remedy.Mark(remedy.Command("zfs", "set", "mountpoint=/PATH", dataset))+
 		"\nthen run the same command again", "%s is not mounted at %s: %w", dataset, at, link)
 }
 

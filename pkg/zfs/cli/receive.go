@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
@@ -103,7 +104,7 @@ func (c *CLI) Gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 	if err != nil {
 		err = fmt.Errorf("receive %s: cannot read the key of %s, which must not change: %w", r.Target, dataset, err)
 		if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) {
-			return nil, fault.Failf("let the agent's account read it: zfs allow -u USER send "+zfs.CommandLine([]string{dataset}), "%w", err)
+			return nil, fault.Failf("let the agent's account read it: "+remedy.MarkRoot("zfs allow -u USER send "+remedy.Word(dataset)), "%w", err)
 		}
 		return nil, err
 	}
@@ -264,13 +265,13 @@ func (c *CLI) checkCorrective(ctx context.Context, r zfs.ReceiveSpec) error {
 	case of["origin"].Value != "-" && of["origin"].Value != "":
 		return fault.Refusef("", "%s is a clone: a corrective receive into one crashes the kernel (OpenZFS 2.2 to 2.4)", r.Target)
 	case of["snapdev"].Value == "visible":
-		return fault.Refusef("zfs set snapdev=hidden "+zfs.CommandLine([]string{r.Target}),
+		return fault.Refusef(remedy.Mark(remedy.Command("zfs", "set", "snapdev=hidden", r.Target)),
 			"%s has snapdev=visible: a corrective receive into a snapshot whose device is open crashes the kernel (OpenZFS 2.2 to 2.4)", r.Target)
 	}
 	snapshot := r.Target + "@" + r.Arrival.Snapshots[0].Name
 	if at, _ := mountedAt(snapshot); at != "" {
 		return &zfs.Error{Kind: zfs.Busy, Op: zfs.OpReceive, Subject: snapshot, Detail: "is mounted at " + at,
-			Hint: "umount " + zfs.CommandLine([]string{at})}
+			Hint: remedy.Mark(remedy.Command("umount", at))}
 	}
 	_, err = c.Damage(ctx, zfs.PoolOf(r.Target))
 	return err

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// hintedCommand matches the command of a hint.
+var hintedCommand = regexp.MustCompile(`(?:^|: )((?:ssh|zfs|zpool|zxfer|fuser|umount) .*)$`)
+
+// hintCommands returns the commands of the hints in a text.
+func hintCommands(stderr string) (out []string) {
+	for line := range strings.Lines(stderr) {
+		if hint, ok := strings.CutPrefix(strings.TrimSpace(line), "hint: "); ok {
+			if found := hintedCommand.FindStringSubmatch(hint); found != nil {
+				out = append(out, found[1])
+			}
+		}
+	}
+	return out
+}
+
+// pasteHint runs a command in a shell on alpha, without a terminal.
+func pasteHint(t *testing.T, command string) (string, error) {
+	t.Helper()
+	p := prepareProcess(t, nil, "sh", "-c", command)
+	p.cmd.Stdout, p.cmd.Stderr = nil, nil
+	out, err := p.cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestZFSHints makes a situation on the local or the other host, and pastes each command of the
+// hints into a shell. Each command names its host and exits with 0. After the one that repairs the
+// situation, the same zxfer command succeeds.
+func TestZFSHints(t *testing.T) {
+	lab(t)
+	require.NoError(t, os.MkdirAll(labDir+"/bin", 0o755))
+	link := filepath.Join(labDir, "bin", "zxfer")
+	if _, err := os.Lstat(link); err != nil {
+		require.NoError(t, os.Symlink(alphaBin, link))
+		t.Cleanup(func() { _ = os.Remove(link) })
+	}
+	type situation struct {
+		make   func(t *testing.T, src, dst string)
+		args   func(src, to string) []string
+		repair string // part of the command that repairs it, "" = the commands only inform
+		least  int    // commands
+		flag   string // the flag that a hint offers in place of a command
+	}
+	send := func(flags ...string) func(src, to string) []string {
+		return func(src, to string) []string { return append(append([]string{"send"}, flags...), src, to) }
+	}
+	snapshots := func(t *testing.T, d string, names ...string) {
+		for _, n := range names {
+			fill(t, d, n, 20<<10)
+			zfsCmd(t, "snapshot", d+"@"+n)
+		}
+	}
+	copied := func(t *testing.T, src, dst string) {
+		zfsCmd(t, "create", src)
+		snapshots(t, src, "a")
+		mustZxfer(t, "send", "--wire", "ssh", src, "beta:"+dst)
+		snapshots(t, src, "b")
+	}
+	change := func(t *testing.T, d string) {
+		zfsCmd(t, "set", "readonly=off", "canmount=noauto", d)
+		mount(t, d)
+		fill(t, d, "theirs", 20<<10)
+		zfsCmd(t, "unmount", d)
+	}
+	for name, s := range map[string]situation{
+		"no pool": {make: copied, least: 1, args: func(src, to string) []string {
+			return []string{"send", src, strings.ReplaceAll(to, betaPool+"/", "zxnowhere/")}
+		}},
+		"no dataset": {make: copied, least: 1, args: func(src, to string) []string {
+			return []string{"send", to + "/nowhere", betaPool + "/elsewhere"}
+		}},
+		"modified": {repair: "zfs rollback ", least: 2, args: send(), make: func(t *testing.T, src, dst string) {
+			copied(t, src, dst)
+			change(t, dst)
+		}},
+		"diverged": {flag: "--rollback", args: send(), make: func(t *testing.T, src, dst string) {
+			copied(t, src, dst)
+			change(t, dst)
+			zfsCmd(t, "snapshot", dst+"@theirs")
+		}},
+		"held": {repair: "zfs release ", least: 1, args: send("--rollback"), make: func(t *testing.T, src, dst string) {
+			copied(t, src, dst)
+			change(t, dst)
+			zfsCmd(t, "snapshot", dst+"@theirs")
+			zfsCmd(t, "hold", "mine now", dst+"@theirs")
+		}},
+		"no common snapshot": {repair: "zfs rename ", least: 1, args: send(), make: func(t *testing.T, src, dst string) {
+			zfsCmd(t, "create", src)
+			snapshots(t, src, "a")
+			zfsCmd(t, "create", dst)
+			snapshots(t, dst, "other")
+			t.Cleanup(func() { cleanUp(dst + "-old") })
+		}},
+		"name taken": {repair: "zfs rename ", least: 1, args: send("--rollback"), make: func(t *testing.T, src, dst string) {
+			zfsCmd(t, "create", src)
+			snapshots(t, src, "a")
+			zfsCmd(t, "create", dst)
+			snapshots(t, dst, "a")
+			t.Cleanup(func() { cleanUp(dst + "-old") })
+		}},
+		"quota": {least: 1, args: send(), make: func(t *testing.T, src, dst string) {
+			copied(t, src, dst)
+			fill(t, src, "large", 8<<20)
+			zfsCmd(t, "snapshot", src+"@c")
+			zfsCmd(t, "set", "quota=1M", dst)
+		}},
+		"locked parent": {repair: "zfs load-key ", least: 1, make: func(t *testing.T, src, dst string) {
+			zfsCmd(t, "create", src)
+			snapshots(t, src, "a")
+			encryptedDataset(t, dst)
+			lockDataset(t, dst)
+		}, args: func(src, to string) []string { return []string{"send", src, to + "/child"} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, host := range []string{"", "beta"} {
+				t.Run("host "+host, func(t *testing.T) {
+					src, dst := dataset(t)
+					s.make(t, src, dst)
+					to, shell := dst, ""
+					if host != "" {
+						to, shell = host+":"+dst, "ssh -F "+labDir+"/ssh_config "+host+" "
+					}
+					args := s.args(src, to)
+					o := zxfer(t, args...)
+					require.NotZero(t, o.code, o)
+					require.NotContains(t, o.stderr, "\x01")
+					all := hintCommands(o.stderr)
+					require.GreaterOrEqual(t, len(all), s.least, o)
+					repair := ""
+					for _, c := range all {
+						if shell != "" {
+							require.True(t, strings.HasPrefix(strings.Replace(c, "ssh -t -F", "ssh -F", 1), shell) || strings.Contains(c, " -t "+host+" "), "%s\n%s", c, o)
+						} else {
+							require.NotContains(t, c, "ssh ", o)
+						}
+						if s.repair != "" && strings.Contains(c, s.repair) {
+							repair = c
+							continue
+						}
+						out, err := pasteHint(t, c)
+						require.NoError(t, err, "%s\n%s", c, out)
+					}
+					switch {
+					case s.flag != "":
+						require.Contains(t, o.stderr, ": "+s.flag+"\n")
+						args = append([]string{args[0], s.flag}, args[1:]...)
+					case s.repair == "":
+						return
+					default:
+						require.NotEmpty(t, repair, o)
+						out, err := pasteHint(t, repair)
+						require.NoError(t, err, "%s\n%s", repair, out)
+					}
+					mustZxfer(t, args...)
+				})
+			}
+		})
+	}
+}
+
+// TestZFSHintsOfJob expects that a job's hints are commands for the job's hosts, and never only a flag
+// of zxfer send.
+func TestZFSHintsOfJob(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", src)
+	file := filepath.Join(t.TempDir(), "jobs.toml")
+	require.NoError(t, os.WriteFile(file, []byte("[[job]]\nname = \"hints\"\nsource = \""+src+"\"\nsnapshots.take = \"%Y-%m-%d_%H:%M:%S\"\n[[job.target]]\nname = \"b\"\nto = \"beta:"+dst+"\"\n"), 0o600))
+	state := t.TempDir()
+	job := func() cmdResult {
+		return zxfer(t, "replicate", "run", "-c", file, "--state-dir", state, "hints")
+	}
+	first := job()
+	require.Zero(t, first.code, first)
+	zfsCmd(t, "set", "readonly=off", "canmount=noauto", dst)
+	mount(t, dst)
+	fill(t, dst, "theirs", 20<<10)
+	zfsCmd(t, "unmount", dst)
+	zfsCmd(t, "snapshot", dst+"@theirs")
+	fill(t, src, "ours", 20<<10)
+	o := job()
+	require.Equal(t, 1, o.code, o)
+	var repair string
+	for _, c := range hintCommands(o.stderr) {
+		require.NotRegexp(t, `zxfer send( --[a-z-]+)*$`, c)
+		if strings.HasPrefix(c, "zxfer send --rollback ") {
+			repair = strings.Replace(c, "zxfer", alphaBin, 1)
+		}
+	}
+	require.NotEmpty(t, repair, o)
+	out, err := pasteHint(t, repair)
+	require.NoError(t, err, "%s\n%s", repair, out)
+	again := job()
+	require.Zero(t, again.code, again)
+}
+
+// TestForgottenPool expects the endpoint that a user with a forgotten pool meant.
+func TestForgottenPool(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := runQuick(t, dir, "send", "tank/home", "root@backup1")
+	require.Equal(t, 2, o.code)
+	require.Contains(t, o.stderr, "hint: for a host, write root@backup1:POOL\n")
+	file := filepath.Join(dir, "jobs.toml")
+	require.NoError(t, os.WriteFile(file, []byte("[[job]]\nname = \"j\"\nsource = \"tank/a\"\n[[job.target]]\nname = \"b\"\nto = \"root@backup1\"\n"), 0o600))
+	o = runQuick(t, dir, "replicate", "check", "-c", file)
+	require.Equal(t, 2, o.code)
+	require.Contains(t, o.stderr, "write root@backup1:POOL")
+	require.NotContains(t, o.stderr, "makes it a snapshot")
+}
+
+func runQuick(t *testing.T, dir string, args ...string) cmdResult {
+	t.Helper()
+	program := filepath.Join(dir, "zxfer")
+	require.NoError(t, installSelf(t, program))
+	c := exec.Command(program, args...)
+	var stdout, stderr lockedBuffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	_ = c.Run()
+	return cmdResult{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
