@@ -23,6 +23,7 @@ const maxImport = 16 << 20
 // importOptions holds the flags of replicate import.
 type importOptions struct {
 	from, target, output string
+	targetConf           string
 	syncoid              []string
 	overwrite, json      bool
 }
@@ -59,7 +60,17 @@ does not change the other tool.`,
 			if err != nil {
 				return err
 			}
-			r, err := importer.Import(inputs, importer.Options{Target: o.target, Now: a.now()})
+			options := importer.Options{Target: o.target, Now: a.now()}
+			if o.targetConf != "" {
+				options.TargetConf = &importer.Input{Name: o.targetConf}
+				if options.TargetConf.Text, err = readFile(o.targetConf); err != nil {
+					return err
+				}
+				if len(options.TargetConf.Text) > maxImport {
+					return fault.Usagef("", "%s is too large: more than %d bytes", o.targetConf, maxImport)
+				}
+			}
+			r, err := importer.Import(inputs, options)
 			if err != nil {
 				return err
 			}
@@ -73,6 +84,7 @@ does not change the other tool.`,
 	flagGroup(cmd, "Job file", func(f *pflag.FlagSet) {
 		f.StringVar(&o.target, "target", "", "send jobs without a target below `[user@]host:DATASET`")
 		f.StringVarP(&o.output, "output", "o", "", "write the job file to `FILE` (default standard output)")
+		f.StringVar(&o.targetConf, "target-conf", "", "convert retention of copies from the target's sanoid.conf `FILE`")
 		f.BoolVar(&o.overwrite, "overwrite", false, overwriteHelp+" (with -o)")
 	})
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {

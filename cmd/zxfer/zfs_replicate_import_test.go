@@ -48,15 +48,24 @@ func TestZFSReplicateImport(t *testing.T) {
 	r.mustRunAt(t, now, "run", job)
 	// syncoid leaves its copies mounted. ZFS created mountpoints in them, which modified
 	// them. check prints the remedy.
-	require.Contains(t, o.stderr, "zfs set readonly=on "+dst)
-	zfsCmd(t, "set", "readonly=on", dst)
+	require.Contains(t, o.stderr, "zfs set readonly=on canmount=noauto "+dst)
+	require.Contains(t, o.stderr, "write [job.target.retention] in "+sender)
 	o = r.runAt(t, now, "check", sender)
+	require.Contains(t, o.stdout, "  backup: no retention: keeps all snapshots\n")
+	require.Contains(t, o.stdout, "warning: 2 copies are writable, 2 of them can be mounted")
+	protect := regexp.MustCompile(`hint: (zfs set readonly=on canmount=noauto .*)`).FindStringSubmatch(o.stdout)
+	require.NotNil(t, protect, o)
+	run(t, "sh", "-c", protect[1])
+	for _, d := range []string{dst, dst + "/a"} {
+		require.Equal(t, "on\nnoauto\n", zfsCmd(t, "get", "-H", "-o", "value", "readonly,canmount", d))
+	}
 	for _, m := range regexp.MustCompile(`zfs rollback (\S+@\S+)`).FindAllStringSubmatch(o.stdout, -1) {
 		zfsCmd(t, "rollback", m[1])
 	}
 	o = r.mustRunAt(t, now, "check", sender)
 	require.Contains(t, o.stdout, "2 datasets to send in 2 streams (0 of them in full)")
 	require.NotContains(t, o.stdout, "refused\n")
+	require.NotContains(t, o.stdout, "writable")
 	r.mustRunAt(t, now, "run", sender)
 	for _, d := range r.lastRun(t, sender).Targets[0].Datasets {
 		require.Zero(t, d.Full, d.Source)

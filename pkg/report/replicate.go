@@ -56,6 +56,9 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		untrustedText(&b, "    ", s, verbose)
 		errorText(&b, "    error: ", s.Error, s.Hint)
 	}
+	for _, side := range p.Unlimited {
+		fmt.Fprintf(&b, "  %s: no retention: keeps all snapshots\n", oneLine(side))
+	}
 	for _, d := range p.Denied {
 		effect := "a run would fail"
 		if d.Harmless {
@@ -198,6 +201,11 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", oneLine(d.Source), oneLine(d.Target), s.Kind, oneLine(s.Send.To), Line(s.Why))
 		}
 		writePrefixed(b, "    ", strings.Join(t.Plan.Notes, "\n"))
+	}
+	if w := t.Writable; w != nil {
+		fmt.Fprintf(b, "    warning: %s writable, %d of them can be mounted: after a write or a read with atime, runs refuse the copy\n",
+			english.PluralWord(w.Count(), "1 copy is", humanize.Comma(int64(w.Count()))+" copies are"), len(w.Mountable))
+		writePrefixed(b, "    hint: ", t.Protect)
 	}
 	for _, d := range t.Refused {
 		errorText(b, "    "+oneLine(d.Source)+": ", d.Error, d.Hint)

@@ -132,6 +132,7 @@ func write(drafts []*draft) string {
 			b.WriteString("# convert by hand: " + comment(e.What+": "+e.Do) + "\n")
 		}
 		b.WriteString(d.text())
+		b.WriteString(d.retentionComment())
 		if len(d.Targets) == 0 {
 			b.WriteString("\n# No target: the job sends nothing.\n")
 		}

@@ -33,6 +33,8 @@ type Options struct {
 	// source's path below it, except jobs that only prune what other hosts send. "" = such jobs
 	// send nothing.
 	Target string
+	// TargetConf is the sanoid.conf of the backup host, which prunes the copies; nil = none.
+	TargetConf *Input
 	// Now is the time of the import. Snapshots that zrepl took earlier follow its rules.
 	Now time.Time
 }
@@ -129,12 +131,20 @@ func (s *state) result() (*Result, error) {
 		return nil, fault.Usagef("", "there is nothing to import: no dataset, no job, no command")
 	}
 	s.name()
-	r := &Result{Jobs: []string{}, Left: s.entries}
-	var whole replicate.File
 	for _, d := range s.drafts {
 		if o := s.options; o.Target != "" && len(d.Targets) == 0 && !d.pruneOnly {
 			d.Targets = []replicate.Target{{Name: targetName, To: o.Target}}
 		}
+	}
+	if c := s.options.TargetConf; c != nil {
+		if err := s.targetPolicies(c.Name, string(c.Text)); err != nil {
+			return nil, err
+		}
+	}
+	s.targets()
+	r := &Result{Jobs: []string{}, Left: s.entries}
+	var whole replicate.File
+	for _, d := range s.drafts {
 		alone := replicate.File{Jobs: []replicate.Job{d.Job}}
 		if err := alone.Validate(); err != nil {
 			return nil, fault.Usagef(fault.HintOf(err), "%s: %w", d.where, err)

@@ -135,7 +135,7 @@ func TestPrintedCommandsAreQuoted(t *testing.T) {
 		said += e.Do + "\n"
 	}
 	require.Contains(t, said, "zfs set syncoid:sync=true 'tank/b c',")
-	require.Contains(t, said, "zfs set readonly=on 'pool/d e' there")
+	require.Contains(t, said, `ssh host 'zfs set readonly=on canmount=noauto '\''pool/d e'\'''`)
 }
 
 func TestImportRefuses(t *testing.T) {

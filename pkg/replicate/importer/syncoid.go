@@ -87,9 +87,6 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 		d.Snapshots.Take = replicate.DefaultTemplate
 		s.addEntry(d, c.where, "sync snapshots", "limit snapshots.adopt to snapshots that may be destroyed, then write [job.retention]; until then zxfer keeps all its snapshots (zxfer_*), while syncoid keeps only its most recent one")
 	}
-	if !c.has("no-rollback") {
-		s.addEntry(d, c.where, "rolling back", "run zfs set readonly=on %s there: zxfer never rolls back a modified copy; zxfer replicate check shows the command", zfs.CommandLine([]string{to.Name}))
-	}
 	if err := d.syncoidTransfer(c); err != nil {
 		return nil, err
 	}

@@ -32,6 +32,8 @@ type Preview struct {
 	Targets  []*TargetPreview     `json:"targets"`
 	Prunings []*replicate.Pruning `json:"prunings"` // after the transfers
 	Denied   []Denied             `json:"denied,omitempty"`
+	// Unlimited lists the sides that keep all snapshots: replicate.SourceSide, or names of targets.
+	Unlimited []string `json:"no_retention,omitempty"`
 	// Delegations concern hosts where the job does not run as root.
 	Delegations []*Delegation `json:"delegations,omitempty"`
 	// Drill has the next drill, and the copies it cannot verify because their key is not loaded
@@ -62,6 +64,9 @@ type TargetPreview struct {
 	Renames []*replicate.CopyRename `json:"renames,omitempty"`
 	Error   string                  `json:"error,omitempty"`
 	Hint    string                  `json:"hint,omitempty"`
+	// Writable are existing copies that can be changed, and Protect is the command against that.
+	Writable *replicate.WritableCopies `json:"writable,omitempty"`
+	Protect  string                    `json:"protect,omitempty"`
 	// Disk is set for a target on a disk. If the disk is not imported, there is no Plan.
 	Disk *DiskPreview `json:"disk,omitempty"`
 }
@@ -145,6 +150,11 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		if r := v.Renames[t.name]; r != nil {
 			p.Targets[len(p.Targets)-1].Renames = r.Copies
 		}
+		if now := p.Targets[len(p.Targets)-1]; b.err == nil {
+			if now.Writable = v.Writable(t.target, &b.result.Target); now.Writable != nil {
+				now.Protect = now.Writable.Command(t.host.At())
+			}
+		}
 		w.expected[t.name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
 	}
@@ -156,6 +166,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		sides.Go(func() { w.showHeld(ctx, side, releasedHolds(side.Side, d.HoldChanges)) })
 	}
 	sides.Wait()
+	p.Unlimited = w.job.WithoutRetention()
 	p.Drill = w.drillPreview(after.Targets)
 	p.Delegations = delegations(ctx, w.job, w.source, w.targets, accessOf(v.Source.Datasets))
 	return p, ctx.Err()
