@@ -31,7 +31,7 @@ Install the other host's version of zxfer on this host first.`,
 		Example: `  zxfer replicate authorize --allow receive=vault/web1 --append-only --key k.pub
       on a backup host: receive into vault/web1, and destroy nothing
   zxfer replicate authorize --allow send=tank/vm --key -
-      on a source: let a pull job read tank/vm, and take and destroy its snapshots
+      on a source: let a pull job read tank/vm, take snapshots and destroy them
   zxfer replicate authorize --allow status --key monitor.pub
       show the status of this host's jobs, and nothing else`,
 		Args: func(_ *cobra.Command, args []string) error {
