@@ -28,6 +28,7 @@ func newBlocksizeLab(t *testing.T, recordsize string, options ...string) *blocks
 [[job]]
 name = "home"
 source = %q
+mount_below = ["/tmp"]
 snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 [[job.target]]
 name = "near"

@@ -201,7 +201,7 @@ func TestZFSHealAfterDrill(t *testing.T) {
 	o := j.zxfer(t, "replicate", "drill", "home")
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stdout+o.stderr, "1 of its files cannot be read")
-	scrub := regexp.MustCompile(`scrub its pool, on beta: (zpool scrub -w \S+)`).FindStringSubmatch(o.stdout + o.stderr)
+	scrub := regexp.MustCompile(`scrub its pool: (ssh .* beta zpool scrub -w \S+)`).FindStringSubmatch(o.stdout + o.stderr)
 	require.NotNil(t, scrub, o)
 	heal := regexp.MustCompile(`then repair it from its source: (.*)`).FindStringSubmatch(o.stdout + o.stderr)
 	require.NotNil(t, heal, o)
