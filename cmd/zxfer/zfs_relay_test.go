@@ -311,7 +311,7 @@ transfer = { rsh = %q }
 	r.write(t, fmt.Sprintf(text, src, dst, less))
 	o := r.runAt(t, now, "check", "home")
 	require.Equal(t, 1, o.code, o)
-	require.Contains(t, o.stdout+o.stderr, "--allow follow=DATASET")
+	require.Contains(t, o.stdout+o.stderr, "--allow follow="+dst)
 	o = r.runAt(t, now, "run", "home")
 	require.NotEqual(t, 0, o.code, o)
 	require.Equal(t, was, ids())

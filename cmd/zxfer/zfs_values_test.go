@@ -67,7 +67,7 @@ func TestZFSHintLoadsTreeKeys(t *testing.T) {
 	zfsCmd(t, "create", src+"/b c/d")
 	zfsCmd(t, "create", "-s", "-V", "1M", src+"/vol")
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	hint := regexp.MustCompile(`to read it, on beta: (.*)`)
+	hint := regexp.MustCompile(`to read it: (ssh .*)`)
 	plan := func() string {
 		found := hint.FindStringSubmatch(mustZxfer(t, "send", "-R", "-n", src, "beta:"+dst).stdout)
 		require.NotNil(t, found)
@@ -77,7 +77,7 @@ func TestZFSHintLoadsTreeKeys(t *testing.T) {
 		names := strings.Fields(zfsCmd(t, "get", "-H", "-o", "value", "-r", "-t", "filesystem,volume", "keystatus", dst))
 		require.Equal(t, []string{"unavailable", "unavailable", "unavailable", "unavailable"}, names)
 		zfsCmd(t, "set", "keylocation=file://"+key, dst)
-		out, err := exec.Command("sh", "-c", commands).CombinedOutput()
+		out, err := pasteHint(t, commands)
 		require.NoError(t, err, "%s\n%s", commands, out)
 		names = strings.Fields(zfsCmd(t, "get", "-H", "-o", "value", "-r", "-t", "filesystem,volume", "keystatus", dst))
 		require.Equal(t, []string{"available", "available", "available", "available"}, names)

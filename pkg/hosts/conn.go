@@ -49,7 +49,7 @@ func (h *Conn) Local() bool { return h.address.Host == "" }
 // Label returns the host's name for messages.
 func (h *Conn) Label() string {
 	if h.Local() {
-		return "local"
+		return LocalName
 	}
 	return h.address.Host
 }

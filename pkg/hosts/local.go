@@ -60,8 +60,11 @@ func (l *Local) SetGrants(flags []string) { l.grants = flags }
 // SetStack replaces the TCP stack of the kernel.
 func (l *Local) SetStack(s tcp.Stack) { l.stack = s }
 
-// Name returns "local".
-func (l *Local) Name() string { return "local" }
+// LocalName is the name of the local host in messages.
+const LocalName = "local"
+
+// Name returns LocalName.
+func (l *Local) Name() string { return LocalName }
 
 // Supports returns true.
 func (l *Local) Supports(Operation) bool { return true }

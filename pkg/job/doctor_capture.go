@@ -7,9 +7,11 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -28,11 +30,12 @@ const (
 )
 
 // EvaluateCaptures evaluates the checks on captured hosts and, if present, on a captured transfer between
-// them. Its report equals a RunDoctor report without measurements.
+// them. Its report equals a RunDoctor report without measurements, except that commands for a remote host use ssh,
+// whatever remote shell reached it.
 func EvaluateCaptures(archives []Capture, req Doctor) (*DoctorReport, error) {
 	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
 	var in preflight.Input
-	var hosts []preflight.Host
+	var ends []preflight.Host
 	for _, a := range archives {
 		var err error
 		if a.Role == roleTransfer {
@@ -40,16 +43,16 @@ func EvaluateCaptures(archives []Capture, req Doctor) (*DoctorReport, error) {
 		} else {
 			var h preflight.Host
 			h, err = hostOf(a)
-			hosts = append(hosts, h)
+			ends = append(ends, h)
 		}
 		if err != nil {
 			return nil, fault.Usagef("zxfer doctor --capture FILE", "%w", err)
 		}
 	}
-	if len(hosts) == 0 {
+	if len(ends) == 0 {
 		return nil, fault.Usagef("zxfer doctor --capture FILE", "the facts contain no host")
 	}
-	if source, target := hosts[0], hosts[len(hosts)-1]; in.Source.Name == "" { // no transfer
+	if source, target := ends[0], ends[len(ends)-1]; in.Source.Name == "" { // no transfer
 		in.Source, in.Target = source, target
 	} else {
 		in.Source.System, in.Target.System = source.System, target.System
@@ -66,7 +69,7 @@ func hostOf(a Capture) (preflight.Host, error) {
 		return preflight.Host{}, fmt.Errorf("facts of %s: %w", a.Host, err)
 	}
 	s := sysinfo.ReadSystem(root)
-	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
+	return preflight.Host{Name: a.Host, At: remoteAt(a.Host), ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
 }
 
 func transferOf(a Capture) (in preflight.Input, err error) {
@@ -78,7 +81,16 @@ func transferOf(a Capture) (in preflight.Input, err error) {
 	if err != nil {
 		return in, fmt.Errorf("facts of the transfer: %w", err)
 	}
+	in.Source.At, in.Target.At = remoteAt(in.Source.Name), remoteAt(in.Target.Name)
 	return in, nil
+}
+
+// remoteAt returns the host of a label for commands of remedies.
+func remoteAt(label string) remedy.Host {
+	if label == hosts.LocalName {
+		return remedy.Host{}
+	}
+	return remedy.Host{Name: label}
 }
 
 // transferArchive captures the planned transfer that EvaluateCaptures evaluates.

@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
 )
 
@@ -35,7 +36,7 @@ func TestJudgeTransfer(t *testing.T) {
 	t.Parallel()
 	snapshot := zfs.Version{Kind: zfs.Snapshot, Name: "x", GUID: 1<<64 - 1, CreateTXG: 7}
 	in := preflight.Input{
-		Source: preflight.Host{Name: "local", ZFS: "2.3.9-1", User: "ann"}, Target: preflight.Host{Name: "beta", ZFS: "2.1.2", Root: true},
+		Source: preflight.Host{Name: "local", ZFS: "2.3.9-1", User: "ann"}, Target: preflight.Host{Name: "beta", At: remedy.Host{Name: "beta"}, ZFS: "2.1.2", Root: true},
 		SourceListing: zfs.Listing{Root: "tank/a", Datasets: []*zfs.Dataset{{Name: "tank/a", Versions: []zfs.Version{snapshot}, Properties: map[string]zfs.Property{
 			"encryption": {Value: "aes-256-gcm"}, "keystatus": {Value: "unavailable"}}}}},
 		TargetListing: zfs.Listing{Root: "vault/a", Pool: zfs.Pool{Name: "vault", Properties: map[string]string{"capacity": "97", "health": "ONLINE"}},

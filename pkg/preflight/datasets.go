@@ -62,7 +62,7 @@ func mountedOver(in *Input) []finding.Finding {
 		summary += ", which it hides"
 	}
 	return findings(finding.Finding{Host: in.Target.Name, Severity: finding.Warn, Summary: summary, Evidence: "/proc/self/mounts",
-		Remedy: command("umount", point) + ", or: " + command("zfs", "set", "mountpoint=none", at.Name)})
+		Remedy: command("umount", point) + "\nor: " + command("zfs", "set", "mountpoint=none", at.Name)})
 }
 
 // keys notes datasets that arrive encrypted with a key unknown to the target. Receiving needs

@@ -139,7 +139,7 @@ func mounts(s *sysinfo.System) []finding.Finding {
 				continue
 			}
 			out = append(out, finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s at %s is hidden by %s, which was mounted later at %s", m.Device, m.Point, later.Device, later.Point),
-				Evidence: "/proc/self/mounts", Remedy: command("umount", later.Point) + ", or change the mountpoint of one of them"})
+				Evidence: "/proc/self/mounts", Remedy: command("umount", later.Point) + "\nor change the mountpoint of one of them"})
 			break
 		}
 	}
