@@ -160,9 +160,9 @@ func TestZFSBlockSizesFailBack(t *testing.T) {
 	zfsCmd(t, "set", "recordsize=128K", l.src)
 	want := l.write(t, "f", 48<<10)
 	l.must(t, "run", "home")
-	zfsCmd(t, "set", "canmount=noauto", l.src) // both hosts of the lab have one kernel, and so one table of mountpoints
 	zfsCmd(t, "unmount", l.src)
-	l.must(t, "promote", "--source-alive", "home")
+	l.mountpoint = t.TempDir() + "/copy" // both hosts of the lab have one kernel, and so one list of mountpoints
+	l.must(t, "promote", "--source-alive", "--mountpoint", l.mountpoint, "home")
 	l.write(t, "neighbour", 1)
 	o := l.refused(t, "f", "switch", "home")
 	require.Equal(t, 3, o.code, o)
