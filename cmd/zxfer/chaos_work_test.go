@@ -270,8 +270,7 @@ func (a table) holds(t *testing.T, dataset string) (holds []string) {
 }
 
 // volatile lists properties that change without a command.
-var volatile = []string{"used", "available", "referenced", "compressratio", "refcompressratio", "written", "logicalused", "logicalreferenced",
-	"usedbysnapshots", "usedbydataset", "usedbychildren", "usedbyrefreservation", "objsetid"}
+var volatile = append([]string{"referenced", "refcompressratio", "written", "logicalreferenced", "objsetid"}, freedLater...)
 
 func (d *datasets) state(t *testing.T) string {
 	t.Helper()

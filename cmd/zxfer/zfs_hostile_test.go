@@ -299,19 +299,9 @@ func (p *attackTarget) tree(t *testing.T) []string {
 }
 
 // tree is the uncached form of attackTarget.tree.
-func tree(t *testing.T) (lines []string) {
+func tree(t *testing.T) []string {
 	t.Helper()
-	run(t, "zpool", "sync")
-	for l := range strings.Lines(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", alphaPool, betaPool)) {
-		_, rest, _ := strings.Cut(l, "\t")
-		property, _, _ := strings.Cut(rest, "\t")
-		if slices.Contains([]string{"used", "available", "referenced", "written", "compressratio", "refcompressratio",
-			"logicalused", "logicalreferenced", "mounted"}, property) || strings.HasPrefix(property, "usedby") {
-			continue
-		}
-		lines = append(lines, strings.TrimSpace(l))
-	}
-	return lines
+	return propertiesExcept(t, append([]string{"referenced", "written", "refcompressratio", "logicalreferenced", "mounted"}, freedLater...))
 }
 
 // withoutDataset returns the lines without the lines of one dataset. "" removes none.

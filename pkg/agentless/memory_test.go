@@ -87,12 +87,12 @@ func TestLyingHostCostsBoundedMemory(t *testing.T) {
 	}
 }
 
-// peakHeap returns how much the heap grew at most while f ran, in bytes. The garbage collector runs early, because how
-// much garbage it leaves otherwise depends on the load of the machine.
+// peakHeap returns how much the live heap grew at most while f ran, in bytes. How much garbage there is besides it
+// depends on the load of the machine. The collector runs early, so that it sees each peak.
 func peakHeap(f func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(5))
 	read := func() uint64 {
-		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(s)
 		return s[0].Value.Uint64()
 	}

@@ -261,10 +261,12 @@ func (c *CLI) properties(ctx context.Context, names, properties []string, into m
 			if local {
 				maps.DeleteFunc(props, func(_ string, p zfs.Property) bool { return !p.Local() })
 			}
-			if into[name] == nil && len(props) > 0 {
-				into[name] = map[string]zfs.Property{}
+			switch {
+			case into[name] != nil:
+				maps.Copy(into[name], props)
+			case len(props) > 0:
+				into[name] = props
 			}
-			maps.Copy(into[name], props)
 		}
 	}
 	return nil
