@@ -64,7 +64,7 @@ sys.stderr.write(p.stderr.decode())
 sys.exit(p.returncode)
 `
 
-// newRoleWorld creates the hosts. TMPDIR may be small: nothing is copied but zxfer.
+// newRoleWorld creates the hosts. TMPDIR may be small: it gets only a copy of zxfer.
 func newRoleWorld(t *testing.T) *roleWorld {
 	t.Helper()
 	tools := fleetTools(t)
@@ -175,7 +175,7 @@ func (w *roleWorld) text(name string) string {
 }
 
 // TestFleetRoleDistrustsHosts runs the role while one host lies in the answers of its modules. It
-// expects no effect on the controller and on other hosts than those that the inventory names.
+// expects no effect on the controller, and effects only on hosts of the inventory.
 func TestFleetRoleDistrustsHosts(t *testing.T) {
 	const other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFuAwPm5Yx6DdZ7vEEcrjoLIBLvi3NTAGVnmpHd0FGkN"
 	facts := func(pairs ...any) map[string]any {
@@ -267,7 +267,7 @@ func TestFleetRoleDistrustsHosts(t *testing.T) {
 				if c.host == "backup1" {
 					return
 				}
-				// The source is withdrawn: whatever it answered, its key and only its key goes.
+				// The source is withdrawn. The role removes its key and no other key.
 				before := w.text("backup1/root/.ssh/authorized_keys")
 				out, _ = w.play(t, version, "--limit", "web1", "-e", "zxfer_state=absent")
 				w.requireNoHarm(t, c.host, out)

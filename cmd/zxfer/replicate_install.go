@@ -218,7 +218,7 @@ func cronLine(a *app, j *replicate.Job, paths unit.Paths, of func(*replicate.Job
 	return err
 }
 
-// installed lists the units with zxfer's prefix: its own, and those of others.
+// installed lists the units with zxfer's prefix: its own and foreign units.
 func installed(dir string) (mine, foreign []string, err error) {
 	found, err := filepath.Glob(filepath.Join(dir, unit.Prefix+"*"))
 	if err != nil {

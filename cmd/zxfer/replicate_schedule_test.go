@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEditKeepsJobLate expects that a job that never ran stays late after an edit of the job file,
+// TestEditKeepsJobLate expects that a job that never ran is still late after an edit of the job file,
 // without a timer file, until its schedule changes.
 func TestEditKeepsJobLate(t *testing.T) {
 	t.Parallel()

@@ -108,7 +108,7 @@ func (o *replicateOptions) status(a *app, names []string) (*runner.Status, error
 
 // scheduledSince returns when the schedule of each job took effect: the time of its timer file or,
 // without one, of the job file when a status first saw the schedule. Later changes of the job file do
-// not count. If this account cannot record the time, that of the job file counts.
+// not count. If this account cannot record the time, the time of the job file counts.
 func (o *replicateOptions) scheduledSince(jobs []*replicate.Job) func(job string) time.Time {
 	starts, added := statedir.ScheduleStarts(o.stateDir), false
 	if info, err := os.Stat(o.file); err == nil {

@@ -156,7 +156,7 @@ target = [{ name = "usb", to = "usb/home", disk = { import = true, pools = { d1 
 		want = append(want, e.Name())
 	}
 	require.Len(t, want, 5, "the services and timers of the run and of the drill, and the service of the disk")
-	// Files of the administrator stay.
+	// uninstall keeps files of the administrator.
 	for name, text := range map[string]string{"zxfer-other.service": "[Unit]\n", "other.service": unit.Marker + "\n", "zxfer-disk-home.usb.service.d": ""} {
 		if text == "" {
 			require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))

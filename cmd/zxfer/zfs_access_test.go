@@ -49,7 +49,7 @@ func requireDenied(t *testing.T, file string, within ...string) {
 	require.Contains(t, o.stderr, "Permission denied")
 }
 
-// TestZFSAccessFollows runs a job, restores, switches there and back, and promotes. A file stays closed to a group that
+// TestZFSAccessFollows runs a job, restores, switches there and back, and promotes. A file remains closed to a group that
 // its ACL denies, and the new source has the restrictions of the former one.
 func TestZFSAccessFollows(t *testing.T) {
 	l := newFailoverLab(t, "/mnt/zxfer-access")

@@ -48,7 +48,7 @@ func (l *blocksizeLab) write(t *testing.T, name string, n int) string {
 
 func digestOf(b []byte) string { return fmt.Sprintf("%d bytes %x", len(b), sha256.Sum256(b)) }
 
-// replace replaces a file by a copy of itself, as the hint says.
+// replace follows the hint: it replaces a file by a copy of itself.
 func (l *blocksizeLab) replace(t *testing.T, name string) {
 	t.Helper()
 	run(t, "sh", "-c", `cd "$1" && cp -a "$2" "$2.new" && mv "$2.new" "$2"`, "sh", l.mountpoint, name)

@@ -87,7 +87,7 @@ func TestLyingHostCostsBoundedMemory(t *testing.T) {
 	}
 }
 
-// peakHeap returns how much the live heap grew at most while f ran, in bytes. How much garbage there is besides it
+// peakHeap returns how much the live heap grew at most while f ran, in bytes. The amount of garbage
 // depends on the load of the machine. The collector runs early, so that it sees each peak.
 func peakHeap(f func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(5))

@@ -29,7 +29,7 @@ func WithMeter(ctx context.Context, limit int) context.Context {
 	return context.WithValue(ctx, meterKey{}, m)
 }
 
-// MeterOf returns the Meter of a context, nil if it has none.
+// MeterOf returns the Meter of a context, or nil.
 func MeterOf(ctx context.Context) *Meter {
 	m, _ := ctx.Value(meterKey{}).(*Meter)
 	return m

@@ -202,7 +202,7 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 	return u.create(at, name, h, found, size, data, sparse, r)
 }
 
-// maxName is the largest size of a name in bytes: that of OpenZFS with the feature longname.
+// maxName is the largest size of a name in bytes. OpenZFS with the feature longname permits it.
 const maxName = 1023
 
 // checkName returns an error if name is not a relative path without special parts.

@@ -157,7 +157,7 @@ func listXattrs(list func([]byte) (int, error), get func(string, []byte) (int, e
 // ShowsACLs reports whether a mounted filesystem shows the access control lists of its files. OpenZFS
 // decides it at the mount, by the property acltype.
 func ShowsACLs(root *os.File) bool {
-	// Use the path of the descriptor, because that of a mount is opened with O_PATH.
+	// Use the path of the descriptor, because a mount's path is opened with O_PATH.
 	_, err := unix.Getxattr(fmt.Sprintf("/proc/self/fd/%d", root.Fd()), "system.posix_acl_access", nil)
 	return err == nil || errors.Is(err, unix.ENODATA)
 }

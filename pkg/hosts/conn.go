@@ -63,7 +63,7 @@ func (h *Conn) At() remedy.Host {
 	return at
 }
 
-// IsKnownHost reports whether a name is that of a host, for hints.
+// IsKnownHost reports whether a name names a host, for hints.
 func (h *Conn) IsKnownHost(name string) bool {
 	o, ok := h.open.(interface {
 		IsKnownHost(l Address, name string) bool

@@ -58,7 +58,7 @@ func (l *Local) packFiles(ctx context.Context, a files.Archive) (transfer.Source
 
 // openFiles mounts a snapshot, or a filesystem in its current state, for this process alone. It
 // loads the key from keyFile if needed. closeFiles unmounts, and unloads a key that openFiles loaded.
-// acls is that of Tools.MountFiles.
+// Tools.MountFiles explains acls.
 func (l *Local) openFiles(ctx context.Context, source, keyFile string, acls bool) (root *os.File, closeFiles func() error, err error) {
 	dataset, _, _ := strings.Cut(source, "@")
 	if source == dataset {

@@ -31,7 +31,7 @@ const (
 
 // EvaluateCaptures evaluates the checks on captured hosts and, if present, on a captured transfer between
 // them. Its report equals a RunDoctor report without measurements, except that commands for a remote host use ssh,
-// whatever remote shell reached it.
+// even if another remote shell reached it.
 func EvaluateCaptures(archives []Capture, req Doctor) (*DoctorReport, error) {
 	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
 	var in preflight.Input

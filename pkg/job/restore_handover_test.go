@@ -41,7 +41,7 @@ func TestRestoreOfCloneContinues(t *testing.T) {
 }
 
 // TestRestoreMountsAgain expects that a restore mounts again what it unmounted, also after a failure, and lists what it
-// cannot mount and what an earlier restore unmounted.
+// cannot mount and the datasets that an earlier restore unmounted.
 func TestRestoreMountsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})

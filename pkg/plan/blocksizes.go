@@ -154,7 +154,7 @@ func (s directions) next(out *Dataset) string {
 	return out.Source + "@" + first
 }
 
-// BlockPair returns the comparison that must precede the first stream, nil if none is needed.
+// BlockPair returns the comparison that must precede the first stream, or nil.
 func (d *Dataset) BlockPair() *BlockPair { return d.blocks }
 
 // BlockPairs returns the datasets that need a comparison and have no conflict.

@@ -6,7 +6,7 @@
 //     host that prints the hint replaces them, so that the command acts on the host it came from
 //
 // A command of another host is one quoted argument of the remote shell. Pasted, no part of it
-// runs on the host that prints it, whatever the other host wrote.
+// runs on the host that prints it, even if the other host lies.
 package remedy
 
 import "strings"

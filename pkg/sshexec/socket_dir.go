@@ -171,7 +171,7 @@ func removeDir(parent, dir *os.File, name string) {
 }
 
 // removeLeftovers deletes the directories of processes that were killed together with their shells. A living
-// process has the lock of its own.
+// process holds the lock of its directory.
 func removeLeftovers(parent *os.File) {
 	names, _ := parent.Readdirnames(maxLeftovers)
 	for _, name := range names {

@@ -10,7 +10,7 @@ import (
 )
 
 // AccessProperties returns the properties without which the same files mean something else, such as
-// acltype, and those that restrict what a dataset may do, such as setuid.
+// acltype, and the properties that restrict a dataset, such as setuid.
 func AccessProperties() []string {
 	var out []string
 	for _, n := range nativeProperties {
@@ -74,8 +74,8 @@ func NewAccessGaps(copies map[string]*Dataset) *AccessGaps {
 	return &AccessGaps{copies: copies, given: map[string]map[string]string{}}
 }
 
-// Of returns the values of Access that a copy lacks, except those that omit reports. The copy need not exist. A
-// restriction that the source only inherits does not replace a local value of the copy, such as exec=on.
+// Of returns the values of Access that a copy lacks, except the properties that omit reports. It accepts a copy that
+// does not exist. A restriction that the source only inherits does not replace a local value of the copy, such as exec=on.
 // Ancestors come before their descendants, because Of assumes that all values that it returned are set.
 func (a *AccessGaps) Of(source *Dataset, copied string, omit func(property string) bool) map[string]string {
 	lacks := map[string]string{}
@@ -160,7 +160,7 @@ func (s Settings) Source(t Type) *Dataset {
 	return d
 }
 
-// Unlimited reports whether a value is that of a limit or share that is not set.
+// Unlimited reports whether a value means that a limit or share is not set.
 func Unlimited(name, value string) bool {
 	return classOf(name) == place && (value == "none" || value == "off" || value == "18446744073709551615" || value == "0" && !strings.HasSuffix(name, "_limit"))
 }

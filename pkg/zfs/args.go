@@ -274,7 +274,7 @@ func FeatureOf(property, value string) string {
 // smallBlock is the largest block, in bytes, of a pool without the feature large_blocks.
 const smallBlock = 128 << 10
 
-// FeatureHint returns advice how to get a feature of a pool of host at. where names the host.
+// FeatureHint returns advice how to get a feature of a pool of host at. The text names the host as where.
 func (p *Pool) FeatureHint(at remedy.Host, where, feature string) string {
 	if _, known := p.Features[feature]; known {
 		return at.Command("zpool", "set", "feature@"+feature+"=enabled", p.Name) + " (an older ZFS may then no longer import the pool)"

@@ -8,7 +8,7 @@ import (
 )
 
 // Carry decides which property values another host may choose for a dataset that it sends. The
-// zero value permits properties that determine the form of the data, and those of Access. Plans,
+// zero value permits properties that determine the form of the data, and the properties of Access. Plans,
 // restricted keys and ReceiveArgs use it.
 type Carry struct {
 	// All also permits harmless properties (class behaviour) and values that remove rights. It

@@ -319,8 +319,8 @@ func fileEnd(r *Record, bonus []byte) uint64 {
 	return (size + cell - 1) / cell * cell
 }
 
-// zero adds a range that is freed or zero. Adjacent ranges have the same sum as one: that of the
-// hash of the end, minus that of the start.
+// zero adds a range that is freed or zero. Adjacent ranges have the same sum as one range:
+// the hash of the end minus the hash of the start.
 func (d *digest) zero(object, offset, length uint64) {
 	end := offset + min(length, math.MaxUint64-offset)
 	if object == d.object {

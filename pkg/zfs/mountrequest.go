@@ -15,7 +15,7 @@ type MountRequest struct {
 	Dataset string `json:"dataset"`
 	// At is the mountpoint that the caller judged; "" = any.
 	At string `json:"at,omitempty"`
-	// Over also mounts over a directory that is not empty, as the filesystem was mounted before.
+	// Over also mounts over a directory that is not empty, because the filesystem was mounted before.
 	Over bool `json:"over,omitempty"`
 	// Trusted mounts with setuid programs and devices if the properties of the filesystem permit them. Otherwise
 	// zxfer requires that the properties are set on this host, to on.

@@ -128,7 +128,7 @@ func SourceIn(l *Listing) (at string, r Role, err error) {
 	return "", Role{}, nil
 }
 
-// sourceWithin returns why listed datasets must not be moved, or "" if none became the source.
+// sourceWithin returns why listed datasets must not be moved, or "" if no dataset became the source.
 func sourceWithin(l *Listing) string {
 	switch at, r, err := SourceIn(l); {
 	case err != nil:

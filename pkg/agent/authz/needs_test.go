@@ -70,7 +70,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestRefusalNamesMissingGrant expects that a refusal says which words to add in authorized_keys.
+// TestRefusalNamesMissingGrant expects that a refusal names the words to add to authorized_keys.
 func TestRefusalNamesMissingGrant(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault/web1"}}, hosts.On(zfsmem.New("vault/web1"), "test", func(string) {}), func(string) {})

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// roleReach says which roles an operation of a restricted key must ask for.
+// roleReach is the set of roles that an operation of a restricted key must ask for.
 type roleReach int
 
 const (

@@ -106,7 +106,7 @@ func (s *state) targetPolicies(file, text string) error {
 	return nil
 }
 
-// policyOf returns the policy that applies to a dataset: its own, or that of the closest recursive
+// policyOf returns the policy that applies to a dataset: its own, or the policy of the closest recursive
 // section above.
 func policyOf(policies []*policy, name string) (found *policy) {
 	for _, p := range policies {

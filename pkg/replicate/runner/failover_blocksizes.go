@@ -54,7 +54,7 @@ func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 	return nil
 }
 
-// checkBlockSizesNow is checkBlockSizes with the snapshots that arrived meanwhile.
+// checkBlockSizesNow is checkBlockSizes with the snapshots that arrived since the last check.
 func (s *roleSwitch) checkBlockSizesNow(ctx context.Context) error {
 	if err := s.list(ctx); err != nil {
 		return err

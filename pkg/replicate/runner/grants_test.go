@@ -95,7 +95,7 @@ func TestCheckKnowsGrants(t *testing.T) {
 }
 
 // TestStatusWithoutHealGrant expects that a healthy job whose key has no heal= grant reports nothing about
-// data errors. Each status once said that they were unknown.
+// data errors. Each status once called them unknown.
 func TestStatusWithoutHealGrant(t *testing.T) {
 	t.Parallel()
 	for _, grant := range []string{"", " --allow heal=src --allow heal=dst/copy"} {

@@ -31,7 +31,7 @@ func samples(t *testing.T, text []byte) (all []string) {
 }
 
 // TestMetricsOfHostileRecords lets a user write the records of one job. It expects that the metrics
-// file stays valid and bounded, names only what the job file names, and has the other jobs.
+// file remains valid and bounded, names only what the job file names, and has the other jobs.
 func TestMetricsOfHostileRecords(t *testing.T) {
 	t.Parallel()
 	attempt := map[string]any{"success": "2026-11-28T08:00:00Z", "target": "vault/a"}

@@ -62,7 +62,7 @@ func settingsOf(t *replicate.Target, d *zfs.Dataset, root bool) zfs.Settings {
 	return s
 }
 
-// fitsLimit reports whether a recorded limit may be set: the copy has no limit of its own, and its data fits.
+// fitsLimit reports whether a recorded limit may be set: the copy has no local limit, and its data fits.
 func (f *failover) fitsLimit(d *zfs.Dataset, name, want string) bool {
 	if have := d.Get(name); have != "" && !zfs.Unlimited(name, have) {
 		return false

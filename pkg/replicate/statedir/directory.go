@@ -14,7 +14,7 @@ import (
 // maxLinks is the number of symbolic links that the kernel follows in a path.
 const maxLinks = 40
 
-// openDirectory opens a directory. Root writes files into directories below those of other users,
+// openDirectory opens a directory. Root writes files into directories below directories of other users,
 // who could replace a part of the path with a link to a directory of the system. Therefore it
 // follows a symbolic link only if no other user can change it.
 func openDirectory(path string) (*os.Root, error) {

@@ -15,7 +15,7 @@ type ScheduleStart struct {
 // schedules is the file with the starts of schedules, by job.
 const schedules = "schedules.json"
 
-// ScheduleStarts returns the recorded starts of schedules by job. A missing or damaged record has none.
+// ScheduleStarts returns the recorded starts of schedules by job. A missing or damaged record has no starts.
 func ScheduleStarts(stateDir string) map[string]ScheduleStart {
 	found := map[string]ScheduleStart{}
 	text, err := (&Store{dir: stateDir}).read(schedules)
