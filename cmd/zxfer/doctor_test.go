@@ -23,7 +23,7 @@ func runMain(t *testing.T, args ...string) cmdResult {
 }
 
 // TestDoctorFacts compares doctor's findings for each machine of testdata/machines with
-// testdata/doctor of this package. UPDATE_GOLDEN=1 updates those files.
+// testdata/doctor of this package.
 func TestDoctorFacts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(testenv.Data(t, "machines", "*.facts"))
@@ -34,13 +34,7 @@ func TestDoctorFacts(t *testing.T) {
 			t.Parallel()
 			o := runMain(t, "doctor", "-v", "--facts", f)
 			require.Empty(t, o.stderr)
-			golden := filepath.Join("testdata", "doctor", strings.TrimSuffix(filepath.Base(f), ".facts")+".golden")
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				require.NoError(t, os.WriteFile(golden, []byte(o.stdout), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			require.Equal(t, string(want), o.stdout)
+			testenv.Golden(t, filepath.Join("testdata", "doctor", strings.TrimSuffix(filepath.Base(f), ".facts")+".golden"), o.stdout)
 			require.Equal(t, map[bool]int{true: 3, false: 0}[strings.Contains(o.stdout, "\n  fail ")], o.code)
 		})
 	}

@@ -2,7 +2,6 @@ package device
 
 import (
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -10,19 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/testenv"
 )
 
-// golden compares facts with a file. UPDATE_GOLDEN=1 rewrites the file.
+// golden compares facts with a file.
 func golden(t *testing.T, name string, f Facts) {
 	t.Helper()
 	raw, err := json.MarshalIndent(f, "", "  ")
 	require.NoError(t, err)
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		require.NoError(t, os.WriteFile(name, append(raw, '\n'), 0o644))
-	}
-	want, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(raw)+"\n")
+	testenv.Golden(t, name, string(raw)+"\n")
 }
 
 func TestParseWipefs(t *testing.T) {

@@ -17,16 +17,10 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// golden compares got with a file of testdata; UPDATE_GOLDEN=1 writes it.
+// golden compares got with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err, "UPDATE_GOLDEN=1 go test ./pkg/replicate/importer writes it")
-	require.Equal(t, string(want), got)
+	testenv.Golden(t, filepath.Join("testdata", name), got)
 }
 
 // fixtures returns files of testdata/other-tools, named by their base names.
