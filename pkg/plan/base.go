@@ -106,12 +106,12 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 		if guid, ok := byName[v.Name]; ok {
 			b.conflict(NoCommon, d.Name, t.Name, hint,
 				"@%s exists on both sides but is not the same snapshot (GUIDs %d and %d), and %s and %s have no other snapshot in common: the source has %s, the target %s",
-				v.Name, v.GUID, guid, source, target, listNames(d), listNames(t))
+				v.Name, v.GUID, guid, source, target, listNames(d.Versions), listNames(t.Versions))
 			return
 		}
 	}
 	b.conflict(NoCommon, d.Name, t.Name, hint,
-		"%s and %s have no snapshot in common: the source has %s, the target %s (newest @%s)", source, target, listNames(d), listNames(t), latest.Name)
+		"%s and %s have no snapshot in common: the source has %s, the target %s (newest @%s)", source, target, listNames(d.Versions), listNames(t.Versions), latest.Name)
 }
 
 // refuseDemoted adds a conflict whose hint is the command that lets both continue.

@@ -122,12 +122,12 @@ func shortNames(versions []zfs.Version) (out []string) {
 	return out
 }
 
-// listNames joins the version names of a dataset for a message.
-func listNames(d *zfs.Dataset) string {
-	if len(d.Versions) == 0 {
+// listNames joins version names for a message.
+func listNames(versions []zfs.Version) string {
+	if len(versions) == 0 {
 		return "no snapshot"
 	}
-	return finding.JoinFirst(shortNames(d.Versions), maxEvidence)
+	return finding.JoinFirst(shortNames(versions), maxEvidence)
 }
 
 // command returns a command line of zfs(8) or zpool(8) for a hint.

@@ -55,9 +55,10 @@ func (l losses) refuseDiverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version
 		return
 	}
 	l.markDiverged(d, t)
+	after := slices.DeleteFunc(d.Snapshots(), func(v zfs.Version) bool { return v.CreateTXG <= have[base.GUID].CreateTXG })
 	l.conflict(Diverged, d.Name, t.Name, hint+"\n"+l.rotateHint(t.Name),
 		"%s has diverged: after the common snapshot @%s it has %s, and %s has %s",
-		l.onTarget(t.Name), base.Name, list, l.onSource(d.Name), listNames(d))
+		l.onTarget(t.Name), base.Name, list, l.onSource(d.Name), listNames(after))
 }
 
 // checkNamesFree refuses arriving snapshots whose names are taken by other snapshots of the

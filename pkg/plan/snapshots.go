@@ -66,7 +66,7 @@ func (f *findings) handleNoSnapshot(d *zfs.Dataset, out *Dataset, top bool) {
 		}
 		refuse(hint, "%s has no snapshot @%s; it has %s", source, f.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
-		refuse("", "%s has no snapshot that matches the selection ({{include-snaps}}); it has %s", source, listNames(d))
+		refuse("", "%s has no snapshot that matches the selection ({{include-snaps}}); it has %s", source, listNames(d.Versions))
 	case f.req.Restore:
 		refuse("", "%s has no snapshot to restore", source)
 	default:
