@@ -267,6 +267,10 @@ func destroyBefore(deadline time.Time, d string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("zfs destroy %s: %w: %s", d, err, out)
 		}
+		// A file system that only beta's programs have mounted is busy here.
+		if beta, _ := os.ReadFile(labDir + "/beta/sshd.pid"); len(beta) > 0 {
+			_ = exec.Command("nsenter", "-m", "-t", strings.TrimSpace(string(beta)), "zfs", "destroy", "-R", "-f", d).Run()
+		}
 		if released {
 			time.Sleep(100 * time.Millisecond)
 			continue

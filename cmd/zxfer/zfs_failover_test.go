@@ -30,6 +30,11 @@ type failoverLab struct {
 func newFailoverLab(t *testing.T, mountpoint string) *failoverLab {
 	t.Helper()
 	lab(t)
+	t.Cleanup(func() {
+		for _, pool := range []string{alphaPool, betaPool} {
+			require.NotContains(t, zfsCmd(t, "list", "-Ho", "name", "-r", pool), strings.ToLower(t.Name()), "the next tests would see its mounts")
+		}
+	})
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "recordsize=1M", "-o", "mountpoint="+mountpoint, src)
 	zfsCmd(t, "create", src+"/child")
