@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -20,12 +22,12 @@ type restoreOptions struct {
 func newRestore(a *app) *cobra.Command {
 	o := &restoreOptions{sendOptions: sendOptions{now: a.now}}
 	cmd := &cobra.Command{
-		Use:   "restore [FLAGS] COPY[@SNAPSHOT] TARGET",
+		Use:   "restore [FLAGS] COPY[@SNAPSHOT] TARGET | --mount [-R] TARGET",
 		Short: "Restore datasets or files from a copy",
 		Long: `Restore a dataset from its copy, with all snapshots and its properties that
 shape data or are harmless. Set mountpoint, sharing and quotas with -o. The
-target remains read-only and unmounted until the restore is complete. zxfer
-destroys newer data on the target only with --rollback.`,
+target remains read-only and unmounted until the end, and loses newer data only
+with --rollback. With TARGET alone, --mount mounts it and follows no links.`,
 		Annotations: map[string]string{argsTitle: `  COPY    [[user@]host:]DATASET[@SNAPSHOT] (default: the most recent snapshot)
   TARGET  [[user@]host:]DATASET, new or damaged; with --files a directory,
           [[user@]host:]/PATH or ./PATH`},
@@ -36,13 +38,16 @@ destroys newer data on the target only with --rollback.`,
   zxfer restore --files alice/letters backup1:vault/home@monday ./found
       restore one directory as ./found/letters`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
+			if len(args) != 2 && !(len(args) == 1 && o.mount) {
 				return fault.Usagef(helpOf(cmd), "restore requires two arguments: COPY and TARGET (got %d)", len(args))
 			}
 			return nil
 		},
 		ValidArgsFunction: completeEnds(argKind{datasets: true, snapshots: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return o.runMount(cmd, a, args[0])
+			}
 			if len(o.files.paths) > 0 {
 				req, err := o.filesRequest(cmd, args[0], args[1])
 				if err != nil {
@@ -76,6 +81,31 @@ destroys newer data on the target only with --rollback.`,
 	o.defineRun(cmd)
 	advanced(cmd, "include-snaps", "exclude-snaps", "newest", "since", "latest-only", "decrypt", "key-file", "carry", "no-resume", "measure", "retries", "skip-check")
 	return cmd
+}
+
+// runMount runs restore --mount without a copy.
+func (o *restoreOptions) runMount(cmd *cobra.Command, a *app, target string) error {
+	for _, name := range append(datasetFlags(), "files", "key-file", "overwrite", "at", "dry-run") {
+		if !slices.Contains([]string{"recursive", "recurse", "mount"}, name) {
+			if err := refuseIneffective(cmd.Flags(), "without COPY", name); err != nil {
+				return err
+			}
+		}
+	}
+	req := job.Restore{Send: o.req}
+	req.Plan.Recursive = req.Plan.Recursive || o.recurse
+	if err := setTarget(&req.Send, target); err != nil {
+		return err
+	}
+	if req.Target.Path() {
+		return fault.Usagef("name its dataset: zfs list", "%s is a path, not a dataset", req.Target)
+	}
+	j, err := o.start(a, a.stdout, device.Streams{})
+	if err != nil {
+		return err
+	}
+	r, err := job.RunMount(cmd.Context(), req, j.at, j.rep)
+	return j.finishSend(cmd.Context(), r, err)
 }
 
 // request checks flags that depend on each other and returns the job's request.

@@ -95,7 +95,7 @@ func TestZFSRestore(t *testing.T) {
 	require.Equal(t, before, state(t))
 
 	o = mustZxfer(t, "restore", "--carry", "org.example:note", "beta:"+dst, src)
-	require.Contains(t, o.stdout, "to use it, run there:\n  zxfer restore --mount beta:"+dst+" "+src)
+	require.Contains(t, o.stdout, "to use it, run there:\n  zxfer restore --mount "+src)
 	require.Equal(t, want, guids(t, src))
 	require.Equal(t, wantLocal, localSettings(t, src))
 	require.Equal(t, "no", value(t, src, "mounted"))

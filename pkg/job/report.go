@@ -100,6 +100,8 @@ type Report struct {
 	LimitedBy   string             `json:"limited_by,omitempty"`
 	Ceilings    []probe.Ceiling    `json:"ceilings,omitempty"` // of --measure
 	Expected    *forecast.Expected `json:"expected,omitempty"` // of --measure; nil if nothing could be measured
+	// Mounted lists the filesystems that a restore mounted, also again.
+	Mounted []string `json:"mounted,omitempty"`
 	// Next lists the commands left to the user after a restore.
 	Next []string `json:"next,omitempty"`
 	// Diverged is the command that makes the copy follow again after a restore rolled the

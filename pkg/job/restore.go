@@ -183,6 +183,9 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	if len(paths) == 0 {
 		return nil
 	}
+	if err := t.noteOthers(ctx, p, at); err != nil {
+		return err
+	}
 	switch unsupported := t.target.Require(ctx, hosts.OpInUse); {
 	case unsupported == nil:
 	case fault.ClassOf(unsupported) != fault.Refused:
@@ -202,15 +205,50 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 		if why == "" {
 			continue
 		}
-		text := fmt.Sprintf("%s mounts at %s, which %s", d.Target, path, why)
-		if !t.mount {
-			p.Notes = append(p.Notes, text)
-			continue
-		}
-		p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.target.Label() + ": " + text,
-			Remedy: "choose another mountpoint: " + t.otherMountpoint(p) + "\nor omit {{mount}}, and mount it manually"})
+		t.notePlaceTaken(p, d, fmt.Sprintf("%s mounts at %s, which %s", d.Target, path, why))
 	}
 	return err
+}
+
+// noteOthers notes filesystems that are not mounted now, but have the mountpoint of a restored one. at holds the
+// restored ones by mountpoint.
+func (t *restoreJob) noteOthers(ctx context.Context, p *plan.Plan, at map[string]*plan.Dataset) error {
+	others, err := t.otherMountpoints(ctx)
+	for path, d := range at {
+		for _, name := range others[path] {
+			if name != d.Target {
+				t.notePlaceTaken(p, d, fmt.Sprintf("%s mounts at %s, the mountpoint of %s, which is not mounted now", d.Target, path, name))
+			}
+		}
+	}
+	return err
+}
+
+// otherMountpoints returns the filesystems of the target's host that are not mounted now, by mountpoint. It returns
+// nil if the host does not mount, or lets only its own users list them.
+func (t *restoreJob) otherMountpoints(ctx context.Context) (map[string][]string, error) {
+	if t.target.Require(ctx, hosts.OpMountpoints) != nil {
+		return nil, nil
+	}
+	all, err := hosts.Call(ctx, t.target.Conn, hosts.OpMountpoints, hosts.None{})
+	if errors.Is(err, hosts.ErrForbidden) { // such a host checks it when it mounts
+		return nil, nil
+	}
+	others := map[string][]string{}
+	for _, m := range all {
+		others[m.At] = append(others[m.At], m.Dataset)
+	}
+	return others, err
+}
+
+// notePlaceTaken refuses a mountpoint that is in use. Without --mount, it notes it.
+func (t *restoreJob) notePlaceTaken(p *plan.Plan, d *plan.Dataset, text string) {
+	if !t.mount {
+		p.Notes = append(p.Notes, text)
+		return
+	}
+	p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.target.Label() + ": " + text,
+		Remedy: "choose another mountpoint: " + t.otherMountpoint(p) + "\nor omit {{mount}}, and mount it later"})
 }
 
 // mounts reports whether zfs mount -a mounts a filesystem.
@@ -318,7 +356,7 @@ func (t *restoreJob) checkRollback(ctx context.Context, to zfs.Rollback) error {
 const remountTime = 30 * time.Second
 
 // remountAfterFailure mounts again what this restore unmounted, ancestors first. Otherwise programs would write into the
-// directories below. It returns the commands that mount the rest, and everything that an earlier restore
+// directories below. It returns the command that mounts the rest, and everything that an earlier restore
 // unmounted.
 func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), remountTime)
@@ -337,10 +375,23 @@ func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string
 			left[name] = true
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(left)) {
-		commands = append(commands, zfs.CommandLine([]string{"zfs", "mount", name}))
+	if len(left) == 0 {
+		return nil
 	}
-	return commands
+	return []string{t.mountCommand(ctx, slices.Sorted(maps.Keys(left)))}
+}
+
+// mountCommand returns the command of the target's host that mounts filesystems of the target.
+func (t *restoreJob) mountCommand(ctx context.Context, left []string) string {
+	words, root := []string{"zxfer", "restore", "--mount"}, t.state.Target.Root
+	if slices.ContainsFunc(left, func(name string) bool { return name != root }) {
+		words = append(words, "-R")
+	}
+	command := zfs.CommandLine(append(words, root))
+	if t.target.Require(ctx, hosts.OpMount) != nil {
+		command += "  # after you install zxfer on " + t.target.Label()
+	}
+	return command
 }
 
 // resyncCommand returns the command that makes the copy follow its original again, to be run on

@@ -21,7 +21,7 @@ func (t *restoreJob) handOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h := &handover{restoreJob: t, listing: &listing, notMounted: map[string]bool{}}
+	h := &handover{restoreJob: t, listing: &listing, notMounted: map[string]bool{}, noPlace: map[string]bool{}}
 	t.report.Next = nil
 	for _, step := range []func(context.Context, *plan.Dataset, *zfs.Dataset) error{h.restoreProperties, h.joinKey, h.noteKey, h.mountPlanned, h.unmark} {
 		for _, d := range t.report.Plan.Datasets { // ancestors first
@@ -37,14 +37,10 @@ func (t *restoreJob) handOver(ctx context.Context) error {
 	if err := h.remount(ctx); err != nil {
 		return err
 	}
-	if h.again {
-		command := h.mountCommand()
-		if h.target.Require(ctx, hosts.OpMount) != nil {
-			command += "  # after you install zxfer on " + h.target.Label()
-		}
-		h.mounts = append(h.mounts, command)
+	t.report.Next = slices.Concat(h.keys, h.joins, h.places)
+	if len(h.left) > 0 {
+		t.report.Next = append(t.report.Next, t.mountCommand(ctx, h.left))
 	}
-	t.report.Next = slices.Concat(h.keys, h.joins, h.mounts)
 	return nil
 }
 
@@ -53,9 +49,10 @@ type handover struct {
 	*restoreJob
 	listing    *zfs.Listing
 	notMounted map[string]bool // unmounted filesystems; their descendants cannot be mounted either
-	// Commands left to the user: load keys, join encryption roots, mount filesystems.
-	keys, joins, mounts []string
-	again               bool // restored filesystems are left unmounted
+	// Commands left to the user: load keys, join encryption roots, choose mountpoints.
+	keys, joins, places []string
+	left                []string        // filesystems that are left unmounted
+	noPlace             map[string]bool // filesystems without a mountpoint
 }
 
 func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
@@ -157,8 +154,7 @@ func (h *handover) mountPlanned(ctx context.Context, d *plan.Dataset, at *zfs.Da
 func (h *handover) remount(ctx context.Context) error {
 	for _, name := range h.unmounted { // it is unknown who unmounted them
 		if at := h.listing.Find(name); at != nil && at.Get("mounted") != "yes" && !h.notMounted[name] && mounts(at) {
-			h.notMounted[name] = true
-			h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", name}))
+			h.leave(name)
 		}
 	}
 	for _, d := range h.report.Plan.Datasets {
@@ -184,21 +180,13 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountReq
 		return nil
 	}
 	if !strings.HasPrefix(at.Get("mountpoint"), "/") {
-		if h.restoreJob.remount[at.Name] { // it was mounted by mount(8)
-			h.notMounted[at.Name] = true
-			h.mounts = append(h.mounts, "mount -t zfs "+zfs.CommandLine([]string{at.Name})+" DIRECTORY")
-		}
+		h.notePlace(at, m.Boot)
 		return nil
 	}
 	root := h.listing.RootOf(at)
 	locked := at.Encrypted() && (root == nil || !root.KeyLoaded())
 	if !h.mount && !h.restoreJob.remount[at.Name] || locked || h.closedAbove(at.Name) || h.target.Require(ctx, hosts.OpMount) != nil {
-		h.notMounted[at.Name] = true
-		if m.Boot {
-			h.again = true
-		} else {
-			h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
-		}
+		h.leave(at.Name)
 		return nil
 	}
 	loose, err := hosts.Call(ctx, h.target.Conn, hosts.OpMount, m)
@@ -208,6 +196,7 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountReq
 	h.changed.Store(true)
 	at.Properties["mounted"] = zfs.Property{Value: "yes", Source: "-"}
 	if !mounted {
+		h.report.Mounted = append(h.report.Mounted, at.Name)
 		h.rep.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))
 	}
 	switch {
@@ -220,20 +209,26 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountReq
 	return nil
 }
 
-// mountCommand returns the command that mounts what this restore left unmounted.
-func (h *handover) mountCommand() string {
-	words := []string{"zxfer", "restore", "--mount"}
-	if h.req.Plan.Recursive {
-		words = append(words, "-R")
-	}
-	from, to := h.req.Source, h.req.Target
-	from.Name, to.Name = h.req.Plan.Source, h.state.Target.Root
-	for _, d := range h.report.Plan.Datasets {
-		if d.Source == h.req.Plan.Source && (h.req.Plan.Snapshot != "" || !h.at.IsZero()) {
-			from.Name += "@" + d.Final.Name
+// leave notes that a filesystem is left unmounted.
+func (h *handover) leave(name string) {
+	h.notMounted[name] = true
+	h.left = append(h.left, name)
+}
+
+// notePlace notes how to mount a filesystem that has no mountpoint: with mountpoint=none or legacy. restored reports
+// that a later command is to mount it.
+func (h *handover) notePlace(at *zfs.Dataset, restored bool) {
+	switch {
+	case restored:
+		if !h.noPlace[zfs.ParentOf(at.Name)] || at.Properties["mountpoint"].Local() { // otherwise it inherits
+			h.places = append(h.places, zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", at.Name})+"  # it has mountpoint="+at.Get("mountpoint"))
 		}
+		h.noPlace[at.Name] = true
+		h.left = append(h.left, at.Name)
+	case h.restoreJob.remount[at.Name]:
+		h.notMounted[at.Name] = true
+		h.places = append(h.places, "# mount "+zfs.CommandLine([]string{at.Name})+" as before: it has mountpoint="+at.Get("mountpoint"))
 	}
-	return zfs.CommandLine(append(words, from.String(), to.String()))
 }
 
 func (h *handover) closedAbove(name string) bool {

@@ -72,12 +72,12 @@ func TestRestoreMountsAgain(t *testing.T) {
 	}
 	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
-	require.Equal(t, []string{"zfs mount dst/back", "zfs mount dst/back/below"}, r.Next)
+	require.Equal(t, []string{"zxfer restore --mount -R dst/back"}, r.Next)
 	w.host.Set("dst/back/below", "mounted", "no") // as after a kill
 	w.before = failOn("receive dst/back", errors.New("broken"))
 	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
-	require.Equal(t, []string{"zfs mount dst/back", "zfs mount dst/back/below"}, r.Next)
+	require.Equal(t, []string{"zxfer restore --mount -R dst/back"}, r.Next)
 
 	w.before = nil
 	for _, name := range []string{"dst/back", "dst/back/below"} {

@@ -189,7 +189,7 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 		require.Equal(t, []string{"#zxfer:home:x", "@x"}, w.versionsOf("dst/a"), "failed at %d", fails)
 		require.Equal(t, []string{"zxfer:home:near dst/a@x"}, w.holdsOf(t, "dst/a"), "failed at %d", fails)
 		require.Equal(t, "0", w.host.Get("dst/a", "written"))
-		require.Equal(t, w.host.Get("dst/a", "mounted") != "yes", slices.Contains(r.Next, "zfs mount dst/a"), "failed at %d", fails)
+		require.Equal(t, w.host.Get("dst/a", "mounted") != "yes", slices.Contains(r.Next, "zxfer restore --mount dst/a"), "failed at %d", fails)
 		require.Empty(t, r.Diverged)
 		r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
 		require.NoError(t, err)

@@ -96,6 +96,12 @@ func SendResult(r *job.Report) ResultText {
 
 // summary summarizes a successful job.
 func summary(r *job.Report) string {
+	if r.Source == "" { // restore --mount DATASET
+		if len(r.Mounted) == 0 {
+			return fmt.Sprintf("%s: nothing was left to mount\n", oneLine(r.Target))
+		}
+		return fmt.Sprintf("%s: mounted %s\n", oneLine(r.Target), english.Plural(len(r.Mounted), "filesystem", ""))
+	}
 	if r.Outcome == "done" && len(r.Results) == 0 && r.Plan != nil && r.Plan.RollsBack() {
 		return rolledBackText(r)
 	}
