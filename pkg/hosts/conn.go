@@ -225,6 +225,9 @@ func (h *Conn) Connect(ctx context.Context) (Host, error) {
 		return nil, h.lastError // another goroutine tried during the wait
 	}
 	st, err := h.open.Open(ctx, h.address)
+	if err != nil && ctx.Err() != nil {
+		return nil, err // only this caller was interrupted
+	}
 	h.attempts.Add(1)
 	if err != nil && h.reached {
 		// It could be reached before, so this failure may be temporary.

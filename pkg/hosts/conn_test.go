@@ -76,8 +76,12 @@ type opener struct {
 	slow  time.Duration
 }
 
-func (o *opener) Open(_ context.Context, l Address) (Host, error) {
-	time.Sleep(o.slow)
+func (o *opener) Open(ctx context.Context, l Address) (Host, error) {
+	select {
+	case <-time.After(o.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	o.lines = append(o.lines, l)
 	var st *beta
 	if len(o.sites) > 0 {
@@ -166,6 +170,25 @@ func TestConcurrentCallersShareAttempt(t *testing.T) {
 		require.Len(t, o.lines, 1)
 		require.Error(t, h.Do(t.Context(), noOp))
 		require.Len(t, o.lines, 2)
+	})
+}
+
+// TestInterruptedCallerDoesNotInterruptOthers expects that a caller that waits for the login of another one connects
+// itself if that one is interrupted.
+func TestInterruptedCallerDoesNotInterruptOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &opener{slow: time.Second, sites: []*beta{{}}}
+		h := New(o).Get("beta", &transport.Settings{})
+		first, interrupt := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { require.ErrorIs(t, h.Do(first, noOp), context.Canceled) })
+		synctest.Wait()
+		wg.Go(func() { require.NoError(t, h.Do(t.Context(), noOp)) })
+		synctest.Wait()
+		interrupt()
+		wg.Wait()
+		require.Len(t, o.lines, 1)
 	})
 }
 

@@ -219,7 +219,7 @@ func (in *Incoming) end(err error) {
 // keepAlive sends an Alive frame with the number of stored bytes at intervals. They are short
 // enough for a sender with the same stall timeout.
 func (in *Incoming) keepAlive() (stop func()) {
-	every := min(aliveInterval, in.life.Stall/3)
+	every := min(aliveInterval, max(in.life.Stall/3, time.Millisecond))
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

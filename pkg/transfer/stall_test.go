@@ -178,3 +178,13 @@ func hangPermanently(t *testing.T, who string, stall time.Duration) error {
 	}
 	return nil
 }
+
+// TestShortestStall expects that another host's stall limit of a nanosecond is an error at most.
+func TestShortestStall(t *testing.T) {
+	t.Parallel()
+	a, b := transfertest.Links(t, tcp.Signed, 1, nil)
+	o := move(t, a, b, transfertest.NewSource(transfertest.Random(1000)), newSink(), transfer.Options{Stall: 1})
+	for _, err := range []error{o.receiveErr, o.sendErr} {
+		require.True(t, err == nil || !strings.Contains(err.Error(), "panic"), err)
+	}
+}

@@ -80,18 +80,15 @@ func syncDir(dir string) error {
 
 // Runs returns the last n runs of the log, oldest first.
 func (s *Store) Runs(n int) ([]*Run, error) {
-	return lastEntries(s, "runs.jsonl", n, (*Run).withoutNil)
+	return lastEntries[Run](s, "runs.jsonl", n)
 }
 
 // DrillLog returns the last n drills, oldest first.
 func (s *Store) DrillLog(n int) ([]*Drill, error) {
-	return lastEntries(s, "drills.jsonl", n, func(d *Drill) *Drill {
-		d.Copies = slices.DeleteFunc(d.Copies, func(c *DrillResult) bool { return c == nil })
-		return d
-	})
+	return lastEntries[Drill](s, "drills.jsonl", n)
 }
 
-func lastEntries[R any](s *Store, name string, n int, clean func(*R) *R) ([]*R, error) {
+func lastEntries[R any](s *Store, name string, n int) ([]*R, error) {
 	text, err := s.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -99,20 +96,16 @@ func lastEntries[R any](s *Store, name string, n int, clean func(*R) *R) ([]*R, 
 	if err != nil {
 		return nil, err
 	}
-	lines := bytes.Split(text, []byte{'\n'})
 	var out []*R
-	for i := len(lines) - 1; i >= 0 && len(out) < n; i-- {
-		r := new(R)
-		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // skip lines that a crash truncated
-			out = append([]*R{clean(r)}, out...)
+	for len(text) > 0 && len(out) < n {
+		start := bytes.LastIndexByte(text, '\n') + 1
+		if line := text[start:]; len(line) > 0 {
+			if r := new(R); decode(line, r) == nil { // skip lines that a crash truncated
+				out = append(out, r)
+			}
 		}
+		text = text[:max(start-1, 0)]
 	}
+	slices.Reverse(out)
 	return out, nil
-}
-
-// withoutNil removes null entries: a user may own the log.
-func (r *Run) withoutNil() *Run {
-	r.Targets = slices.DeleteFunc(r.Targets, func(t *TargetRun) bool { return t == nil })
-	r.Damaged = slices.DeleteFunc(r.Damaged, func(d *Damage) bool { return d == nil })
-	return r
 }

@@ -22,7 +22,7 @@ func (s *Store) Mailed() (*Mailed, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
 	}
-	if err == nil && json.Unmarshal(text, m) != nil {
+	if err == nil && decode(text, m) != nil {
 		*m = Mailed{}
 	}
 	return m, err

@@ -27,7 +27,7 @@ func (s *Store) Pause() (*decide.Pause, error) {
 	}
 	p := &decide.Pause{}
 	if err == nil {
-		err = json.Unmarshal(text, p)
+		err = decode(text, p)
 	}
 	if err != nil {
 		return nil, fault.Failf("delete the file, then pause the job again if necessary", "%s: cannot read the pause: %w", s.file(pauseFile), causeOf(err))

@@ -19,7 +19,7 @@ const schedules = "schedules.json"
 func ScheduleStarts(stateDir string) map[string]ScheduleStart {
 	found := map[string]ScheduleStart{}
 	text, err := (&Store{dir: stateDir}).read(schedules)
-	if err != nil || json.Unmarshal(text, &found) != nil || found == nil {
+	if err != nil || decode(text, &found) != nil || found == nil {
 		return map[string]ScheduleStart{}
 	}
 	return found

@@ -74,22 +74,13 @@ func (s *Store) State() (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(text, st); err != nil {
+	if err := decode(text, st); err != nil {
 		return nil, fault.Failf("move the file away; the next run recreates it (holds protect the state of absent targets)",
 			"%s is damaged: %w", s.file("state.json"), err)
 	}
 	st.Job = filepath.Base(s.dir) // a user may own the directory and write another name
 	if st.Datasets == nil {
 		st.Datasets = map[string]*replicate.DatasetState{}
-	}
-	if st.LastRun != nil {
-		st.LastRun.withoutNil()
-	}
-	maps.DeleteFunc(st.Pools, func(_ string, p *Pool) bool { return p == nil })
-	maps.DeleteFunc(st.Disks, func(_ string, d *replicate.DiskState) bool { return d == nil })
-	maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.DatasetState) bool { return d == nil })
-	for _, d := range st.Datasets {
-		maps.DeleteFunc(d.Targets, func(_ string, a *replicate.CopyState) bool { return a == nil })
 	}
 	return st, nil
 }
@@ -120,9 +111,8 @@ func (s *Store) UnchangedCache(j *replicate.Job) *UnchangedCache {
 	st := &UnchangedCache{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
 	var found UnchangedCache
 	text, err = s.read("settled.json")
-	if err == nil && json.Unmarshal(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {
+	if err == nil && decode(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {
 		maps.Copy(st.Datasets, found.Datasets)
-		maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.UnchangedCache) bool { return d == nil })
 	}
 	return st
 }
@@ -140,11 +130,10 @@ func (s *Store) Drills() (*DrillState, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(text, d); err != nil {
+	if err := decode(text, d); err != nil {
 		return nil, fault.Failf("move the file away; the next drill recreates it", "%s is damaged: %w", s.file("drills.json"), err)
 	}
 	for source, of := range d.Copies {
-		maps.DeleteFunc(of, func(_ string, c *DrilledCopy) bool { return c == nil })
 		for to, c := range of { // a user who owns the directory could use other names
 			c.Source, c.To = source, to
 		}
