@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"zxfer/pkg/device"
 )
@@ -116,15 +115,6 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 	return t.check()
 }
 
-// unknownEnd starts the error about an end that a newer zxfer added.
-const unknownEnd = "there is no end"
-
-// UnsupportedByPeer reports whether a host refused a task because its zxfer is older and lacks one
-// of the ends.
-func UnsupportedByPeer(err error) bool {
-	return err != nil && strings.Contains(err.Error(), unknownEnd)
-}
-
 // decodeEnd decodes the only end of a map with the decoder for its kind.
 func decodeEnd[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, error)) (e E, err error) {
 	if len(ends) != 1 {
@@ -132,7 +122,7 @@ func decodeEnd[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte)
 	}
 	for k, body := range ends {
 		if kinds[k] == nil {
-			return e, fmt.Errorf(unknownEnd+" %q", cut(string(k)))
+			return e, fmt.Errorf("there is no end %q", cut(string(k)))
 		}
 		return kinds[k](body)
 	}

@@ -181,9 +181,6 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 		switch {
 		case ctx.Err() != nil:
 			return l, context.Cause(ctx)
-		case hosts.UnsupportedByPeer(err): // an earlier zxfer cannot probe
-			log(l.remoteHosts() + " has an older zxfer: data connection not tested")
-			return l, nil
 		case err == nil:
 			if i := l.rejectedIndex(); i >= 0 { // the path works now, so forget that it failed
 				l.rejected = l.rejected[:i]
@@ -235,7 +232,7 @@ func (l Link) probe(ctx context.Context) error {
 			return l.carrier.run(ctx, m) // one of many connections may have failed by chance
 		},
 		Retryable: func(err, _ error) bool {
-			return !l.blocksPath(err) && !errors.Is(err, hosts.ErrLost) && !hosts.UnsupportedByPeer(err) && fault.ClassOf(err) != fault.Refused
+			return !l.blocksPath(err) && !errors.Is(err, hosts.ErrLost) && fault.ClassOf(err) != fault.Refused
 		},
 		Pause: retry.Once(probePause),
 	}
@@ -343,17 +340,6 @@ func without(ids []string) string {
 		ids[i] = option.Name(id, "")
 	}
 	return " without " + strings.Join(ids, " and ")
-}
-
-// remoteHosts names the remote hosts.
-func (l *Link) remoteHosts() string {
-	var names []string
-	for _, s := range []Side{l.source, l.target} {
-		if !s.Local() {
-			names = append(names, s.Label())
-		}
-	}
-	return strings.Join(names, " or ")
 }
 
 // path names the direction of a link.

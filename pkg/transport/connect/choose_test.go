@@ -198,7 +198,6 @@ func TestOpen(t *testing.T) {
 	closedPaths := errShut
 	inUse := fault.Failf("widen {{port-range}}", "cannot listen on 10.0.0.2, ports 9000-9000: all are in use")
 	kernel := fmt.Errorf("%w to 10.0.0.2:4 (tcp): %w", tcp.ErrDial, fault.Refusef("", "no bbr here"))
-	older := errors.New(`beta: malformed arguments: from: there is no end "nothing"`)
 	lost := fmt.Errorf("beta: %w", hosts.ErrLost)
 	for _, tt := range []struct {
 		name      string
@@ -234,7 +233,6 @@ func TestOpen(t *testing.T) {
 		{name: "requested wire", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
 		{name: "requested wire, other direction", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
 		{name: "requested ssh is not tested", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
-		{name: "earlier build", far: "b", says: [2]error{older, closedPaths}, wire: "auto", dial: "source", told: "b has an older zxfer: data connection not tested"},
 		{name: "lost host", far: "b", says: [2]error{lost}, err: hosts.ErrLost},
 		{name: "ports in use", far: "b", busy: []error{inUse, inUse}, err: inUse},
 		{name: "ports in use once", far: "b", busy: []error{inUse}, wire: "auto", dial: "source"},
