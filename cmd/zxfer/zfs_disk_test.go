@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -222,10 +223,12 @@ func TestZFSDiskForeign(t *testing.T) {
 	}
 	zfsCmd(t, "destroy", "-r", diskPool+"/copy")
 	run(t, "zpool", "export", diskPool)
+	before = fileSum(t, mine.loop)
 	o = r.runAt(t, now.Add(3*time.Hour), "run", "j")
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "it may be another disk with the same GUID")
 	require.False(t, importedPool(diskPool), "exported again")
+	require.Equal(t, before, fileSum(t, mine.loop), "nothing was written to it")
 }
 
 // fileSum returns the digest of a device.
@@ -234,8 +237,8 @@ func fileSum(t *testing.T, name string) string {
 	return run(t, "sha256sum", name)
 }
 
-// TestZFSDiskMounts expects that a hostile disk mounts nothing, even if another program mounts all filesystems
-// during a run. Without that, an absolute link in one filesystem of the disk would lead the mount of its child out of the
+// TestZFSDiskMounts expects that a run writes nothing to a disk whose filesystems ZFS would mount, and names the commands
+// that change it. Afterwards the disk mounts nothing, even if another program mounts its filesystems during a run. Without that, an absolute link in one filesystem of the disk would lead the mount of its child out of the
 // alternate root.
 func TestZFSDiskMounts(t *testing.T) {
 	lab(t)
@@ -252,6 +255,21 @@ func TestZFSDiskMounts(t *testing.T) {
 	zfsCmd(t, "create", "-u", diskPool+"/evil/child")
 	run(t, "zpool", "export", diskPool)
 	r := newReplication(t, strings.Replace(diskJob(src, fmt.Sprintf("blue = %q", guid), ""), "retries = 0\n", "retries = 0\ntransfer = { bandwidth = \"4MiB\", buffer = \"2MiB\" }\n", 1))
+	before := fileSum(t, d.loop)
+	o := r.runAt(t, time.Now(), "run", "j")
+	require.Equal(t, 3, o.code, o.String())
+	require.Contains(t, o.stderr, "ZFS would mount filesystems of the disk that are not in the copy "+diskPool+"/copy: "+diskPool+"/evil, "+diskPool+"/evil/child")
+	require.Equal(t, before, fileSum(t, d.loop), "nothing was written to it")
+	require.False(t, importedPool(diskPool))
+	run(t, "zpool", "import", "-N", "-d", "/dev/mapper", diskPool)
+	o = r.runAt(t, time.Now(), "run", "j")
+	require.Equal(t, 3, o.code, "imported by hand: %s", o)
+	run(t, "zpool", "export", diskPool)
+	commands := regexp.MustCompile(`(?m)^(?:hint: | +)((?:zpool|zfs) .*)$`).FindAllStringSubmatch(r.runAt(t, time.Now(), "run", "j").stderr, -1)
+	require.Len(t, commands, 3)
+	for _, c := range commands {
+		run(t, "sh", "-c", c[1])
+	}
 	p := r.startAt(t, time.Now(), "run", "j")
 	waitReceived(t, p, alphaPool, isZFS("receive"), 4<<20)
 	require.Equal(t, "none", strings.TrimSpace(run(t, "zpool", "get", "-H", "-o", "value", "cachefile", diskPool)))
@@ -264,7 +282,7 @@ func TestZFSDiskMounts(t *testing.T) {
 	info, err := os.Lstat("/run/zxfer/pools/" + guid)
 	require.NoError(t, err)
 	require.True(t, info.Mode().IsRegular(), "the alternate root")
-	o := p.wait(t)
+	o = p.wait(t)
 	require.Equal(t, 0, o.code, o.String())
 	require.False(t, importedPool(diskPool))
 }
@@ -285,16 +303,22 @@ func TestZFSDiskKilled(t *testing.T) {
 	require.NoError(t, err)
 	marker := filepath.Join(t.TempDir(), "stopped")
 	for _, c := range []struct {
-		verb  string
-		after bool
-	}{{"import -N", false}, {"import -N", true}, {"scrub", false}, {"scrub", true}, {"export", false}, {"export", true}} {
-		t.Run(fmt.Sprint(c.verb, " after=", c.after), func(t *testing.T) {
+		verb     string
+		readOnly string // state of the pool: "on" while the run inspects it
+		after    bool
+	}{{"import -N", "on", false}, {"import -N", "on", true}, {"export", "on", false}, {"export", "on", true},
+		{"import -N", "off", false}, {"import -N", "off", true}, {"scrub", "off", false}, {"scrub", "off", true}, {"export", "off", false}, {"export", "off", true}} {
+		t.Run(fmt.Sprint(c.verb, " readonly=", c.readOnly, " after=", c.after), func(t *testing.T) {
 			now = now.Add(48 * time.Hour)
 			body := "touch " + marker + "; exec sleep 1000"
 			if c.after {
 				body = real + ` "$@"; ` + body
 			}
-			testenv.WriteProgram(t, stop, "#!/bin/sh\ncase \"$*\" in\n\""+c.verb+"\"*) "+body+";;\nesac\nexec "+real+" \"$@\"\n")
+			when := `[ "$(` + real + " get -H -o value readonly " + diskPool + `)" = ` + c.readOnly + " ]"
+			if c.verb == "import -N" {
+				when = `[ "$(case "$*" in *readonly=on*) echo on;; *) echo off;; esac)" = ` + c.readOnly + " ]"
+			}
+			testenv.WriteProgram(t, stop, "#!/bin/sh\ncase \"$*\" in\n\""+c.verb+"\"*) if "+when+"; then "+body+"; fi;;\nesac\nexec "+real+" \"$@\"\n")
 			p := r.startAt(t, now, "run", "j")
 			require.Eventually(t, func() bool { _, err := os.Stat(marker); return err == nil || p.ended() }, testenv.Timeout(), 20*time.Millisecond)
 			require.False(t, p.ended(), p.stderr.String())

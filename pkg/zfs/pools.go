@@ -33,6 +33,8 @@ type ImportedPool struct {
 	Health string `json:"health"` // such as "ONLINE" or PoolSuspended
 	// Owned reports that zxfer imported the pool (see PoolImport).
 	Owned bool `json:"owned,omitempty"`
+	// ReadOnly reports that the pool was imported read-only.
+	ReadOnly bool `json:"read_only,omitempty"`
 	// Cached reports that the pool is in the cache file: the host imports it when it boots.
 	Cached bool `json:"cached,omitempty"`
 }
@@ -59,6 +61,7 @@ const MaxPools = 1000
 type PoolImport struct {
 	GUID        uint64   `json:"guid,string"`
 	Directories []string `json:"directories"` // with the devices
+	ReadOnly    bool     `json:"read_only,omitempty"`
 }
 
 // PoolExport exports a pool that PoolImport has imported.
@@ -75,21 +78,21 @@ func PoolRoot(run string, guid uint64) string {
 // FindImportedArgs returns the arguments of zpool(8) that print the imported pools for
 // ParseImported.
 func FindImportedArgs() []string {
-	return []string{"list", "-Hp", "-o", "name,guid,health,altroot,cachefile"}
+	return []string{"list", "-Hp", "-o", "name,guid,health,altroot,cachefile,readonly"}
 }
 
 // ParseImported parses the output for FindImportedArgs. run is the host's runtime directory.
 func ParseImported(out, run string) (all []ImportedPool, err error) {
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(f) != 5 || len(all) >= MaxPools {
+		if len(f) != 6 || len(all) >= MaxPools {
 			return nil, fmt.Errorf("zpool list: unexpected line %q", line)
 		}
 		guid, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("zpool list: pool %q: GUID %q is not a number", f[0], f[1])
 		}
-		all = append(all, ImportedPool{Name: f[0], GUID: guid, Health: f[2], Owned: f[3] == PoolRoot(run, guid), Cached: f[4] != "none"})
+		all = append(all, ImportedPool{Name: f[0], GUID: guid, Health: f[2], Owned: f[3] == PoolRoot(run, guid), Cached: f[4] != "none", ReadOnly: f[5] == "on"})
 	}
 	return all, nil
 }
@@ -141,6 +144,9 @@ func ParseAttached(out string) (all []AttachedPool) {
 // Args returns the arguments of zpool(8). run is the host's runtime directory.
 func (i PoolImport) Args(run string) []string {
 	args := append([]string{"import", "-N", "-o", "cachefile=none", "-R", PoolRoot(run, i.GUID)}, searchArgs(i.Directories)...)
+	if i.ReadOnly {
+		args = append(args, "-o", "readonly=on")
+	}
 	return append(args, strconv.FormatUint(i.GUID, 10))
 }
 

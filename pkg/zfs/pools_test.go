@@ -11,15 +11,15 @@ import (
 // TestParseImported has the output of OpenZFS 2.3.9.
 func TestParseImported(t *testing.T) {
 	t.Parallel()
-	all, err := ParseImported("offsite\t5969228546841380297\tONLINE\t/run/zxfer/pools/5969228546841380297\tnone\n"+
-		"tank\t18446744073709551615\tSUSPENDED\t-\t-\nusb\t7\tDEGRADED\t/run/zxfer/pools/8\tnone\n", "/run/zxfer")
+	all, err := ParseImported("offsite\t5969228546841380297\tONLINE\t/run/zxfer/pools/5969228546841380297\tnone\ton\n"+
+		"tank\t18446744073709551615\tSUSPENDED\t-\t-\toff\nusb\t7\tDEGRADED\t/run/zxfer/pools/8\tnone\toff\n", "/run/zxfer")
 	require.NoError(t, err)
 	require.Equal(t, []ImportedPool{
-		{Name: "offsite", GUID: 5969228546841380297, Health: PoolOnline, Owned: true},
+		{Name: "offsite", GUID: 5969228546841380297, Health: PoolOnline, Owned: true, ReadOnly: true},
 		{Name: "tank", GUID: 1<<64 - 1, Health: PoolSuspended, Cached: true},
 		{Name: "usb", GUID: 7, Health: "DEGRADED"}, // with the root of another GUID
 	}, all)
-	for _, bad := range []string{"tank\n", "tank\tx\tONLINE\t-\t-\n", strings.Repeat("tank\t7\tONLINE\t-\t-\n", MaxPools+1)} {
+	for _, bad := range []string{"tank\n", "tank\tx\tONLINE\t-\t-\toff\n", strings.Repeat("tank\t7\tONLINE\t-\t-\toff\n", MaxPools+1)} {
 		_, err := ParseImported(bad, "/run/zxfer")
 		require.Error(t, err)
 	}
@@ -61,6 +61,8 @@ func TestPoolImportArgs(t *testing.T) {
 	t.Parallel()
 	i := PoolImport{GUID: 7, Directories: []string{"/dev/disk/by-id", "/dev/mapper"}}
 	require.Equal(t, strings.Fields("import -N -o cachefile=none -R /run/zxfer/pools/7 -d /dev/disk/by-id -d /dev/mapper 7"), i.Args("/run/zxfer"))
+	i.ReadOnly = true
+	require.Equal(t, strings.Fields("import -N -o cachefile=none -R /run/zxfer/pools/7 -d /dev/disk/by-id -d /dev/mapper -o readonly=on 7"), i.Args("/run/zxfer"))
 	require.Equal(t, []string{"import"}, FindAttachedArgs(nil))
 }
 

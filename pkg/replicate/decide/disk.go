@@ -134,6 +134,8 @@ func (d *Disk) Observe(f *zfs.FoundPools) (e DiskEvent, why string) {
 			return SeenForeign, fmt.Sprintf("the pool with GUID %d is imported as %q, but `to` names %q", d.GUID, p.Name, d.Pool)
 		case p.GUID == d.GUID && p.Health == zfs.PoolSuspended:
 			return SeenSuspended, ""
+		case p.GUID == d.GUID && p.Owned && p.ReadOnly: // a run was killed while it inspected the disk
+			return SeenAttached, ""
 		case p.GUID == d.GUID && p.Owned:
 			return SeenOwned, ""
 		case p.GUID == d.GUID:

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -58,9 +59,60 @@ func TestDiskWithoutCopy(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	require.ErrorContains(t, err, "it may be another disk with the same GUID")
 	require.Contains(t, fault.HintOf(err), "another label")
-	require.Equal(t, decide.DiskRemovable, r.disks(t)["blue"].State, "the run exports it again")
+	require.Equal(t, decide.DiskAttached, r.disks(t)["blue"].State, "it was only imported read-only, and exported again")
 	require.NoError(t, r.Import(blueGUID))
 	require.Equal(t, []string{"offsite"}, r.datasets("offsite"), "nothing was sent")
+}
+
+// TestDiskWithOtherFilesystems expects that a disk with filesystems outside of the copy that ZFS would mount is refused
+// before it becomes writable, also if an administrator imported it, with commands that change it.
+func TestDiskWithOtherFilesystems(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"present", "attached", "killed"} {
+		r := newDisks(t, nil)
+		r.Attach(blueGUID, true)
+		require.NoError(t, r.ImportPool(t.Context(), zfs.PoolImport{GUID: blueGUID}))
+		for name, at := range map[string]string{"offsite": "/offsite", "offsite/copyist": "/etc", "offsite/copy/mine": "/offsite/copy/mine"} {
+			r.Create(name, nil)
+			r.Set(name, "canmount", "on")
+			r.Set(name, "mountpoint", at)
+		}
+		require.NoError(t, r.ExportPool(t.Context(), zfs.PoolExport{GUID: blueGUID}))
+		hint := "zpool import -N 1111111111111111111\nzfs set canmount=noauto offsite/copyist\nzpool export offsite"
+		switch state {
+		case "present":
+			hint = "zfs set canmount=noauto offsite/copyist"
+			require.NoError(t, r.Import(blueGUID))
+		case "killed": // a run while it inspected the disk
+			require.NoError(t, r.ImportPool(t.Context(), zfs.PoolImport{GUID: blueGUID, ReadOnly: true}))
+		}
+		writable := false
+		r.Around = func(ctx context.Context, op string, _ []string, do func() error) error {
+			err := do()
+			if op == zfs.OpImport {
+				found, _ := r.FindPools(ctx, zfs.PoolQuery{})
+				writable = len(found.Imported) > 0 && !found.Imported[0].ReadOnly
+			}
+			return err
+		}
+		run, err := r.try(t)
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%s: %v", state, err)
+		require.ErrorContains(t, err, "ZFS would mount filesystems of the disk that are not in the copy offsite/copy: offsite/copyist")
+		require.Equal(t, hint, run.Targets[0].Hint)
+		require.Equal(t, state == "present", run.Targets[0].Disk == "present")
+		require.False(t, writable)
+
+		r.Around = nil
+		found, err := r.FindPools(t.Context(), zfs.PoolQuery{})
+		require.NoError(t, err)
+		if state != "present" {
+			require.Empty(t, found.Imported, "exported")
+			require.NoError(t, r.ImportPool(t.Context(), zfs.PoolImport{GUID: blueGUID}))
+		}
+		r.Set("offsite/copyist", map[bool]string{true: "mounted", false: "canmount"}[state == "present"], map[bool]string{true: "yes", false: "noauto"}[state == "present"])
+		_, err = r.try(t)
+		require.NotContains(t, fmt.Sprint(err), "ZFS would mount", state)
+	}
 }
 
 // TestDiskOfAdministrator expects that a run uses a pool that someone else imported, and does not
@@ -164,7 +216,7 @@ func TestDiskInUse(t *testing.T) {
 	r := newDisks(t, nil)
 	r.Attach(blueGUID, true)
 	r.Around = func(_ context.Context, op string, _ []string, do func() error) error {
-		if op == zfs.OpExport {
+		if op == zfs.OpExport && slices.Contains(r.datasets("offsite"), "offsite/copy") { // not after the read-only import
 			return fault.Failf("zfs unmount offsite/copy", "pool offsite is in use: offsite/copy is mounted at /mnt")
 		}
 		return do()
@@ -271,7 +323,7 @@ func TestDiskVanishesLater(t *testing.T) {
 			r := newDisks(t, func(text string) string { return text + "scrub = \"30d\"\n" })
 			r.Attach(blueGUID, true)
 			r.Around = func(_ context.Context, op string, _ []string, do func() error) error {
-				if op == at {
+				if op == at && slices.Contains(r.datasets("offsite"), "offsite/copy") { // not after the read-only import
 					r.Attach(blueGUID, false)
 				}
 				err := do()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
@@ -212,14 +213,11 @@ func (d *diskRun) importPool(ctx context.Context) error {
 	if _, err := decide.NextDisk(d.state.State, decide.DiskImport); err != nil {
 		return err
 	}
-	if err := d.assemble(ctx); err != nil {
+	if err := d.inspect(ctx); err != nil {
 		return err
 	}
-	imported := d.activity("importing %s", d.state)
-	err := hosts.Run(ctx, d.host, hosts.OpImportPool, zfs.PoolImport{GUID: d.state.GUID, Directories: d.target.Disk.DirectoriesOrDefault()})
-	imported()
-	if err != nil {
-		return fmt.Errorf("cannot import %s: %w", d.state, err)
+	if err := d.importAs(ctx, false); err != nil {
+		return err
 	}
 	found, err := d.find(ctx)
 	if err != nil {
@@ -230,6 +228,33 @@ func (d *diskRun) importPool(ctx context.Context) error {
 	}
 	d.Log(fmt.Sprintf("%s: imported %s for %s", d.job.Name, d.state, d.name))
 	return d.err
+}
+
+func (d *diskRun) importAs(ctx context.Context, readOnly bool) error {
+	defer d.activity("importing %s", d.state)()
+	i := zfs.PoolImport{GUID: d.state.GUID, Directories: d.target.Disk.DirectoriesOrDefault(), ReadOnly: readOnly}
+	if err := hosts.Run(ctx, d.host, hosts.OpImportPool, i); err != nil {
+		return fmt.Errorf("cannot import %s: %w", d.state, err)
+	}
+	return nil
+}
+
+// inspect imports the pool read-only, checks it, and exports it. Nothing is written to a disk that the run refuses.
+func (d *diskRun) inspect(ctx context.Context) error {
+	left := slices.ContainsFunc(d.found.Imported, func(p zfs.ImportedPool) bool { return p.GUID == d.state.GUID }) // by a killed run
+	if !left {
+		if err := d.assemble(ctx); err != nil {
+			return err
+		}
+		if err := d.importAs(ctx, true); err != nil {
+			return err
+		}
+	}
+	err := d.check(ctx)
+	if failed := d.exportPool(context.WithoutCancel(ctx)); failed != nil && err == nil {
+		return d.lost(ctx, failed, failed)
+	}
+	return err
 }
 
 // assemble waits until the pool has all its devices. zxfer does not import a degraded pool: a device
@@ -261,22 +286,65 @@ func (d *diskRun) assemble(ctx context.Context) error {
 	}
 }
 
-// use checks that the pool holds the copy that earlier runs made. A GUID identifies a pool, but
-// anyone can write it to a disk.
+// use checks the pool, and records that the run uses it.
 func (d *diskRun) use(ctx context.Context) {
-	root := d.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
-	found, err := d.properties(ctx, []string{root}, "guid")
-	if err != nil {
-		d.fail(d.lost(ctx, err, err))
-		return
-	}
-	guid, _ := strconv.ParseUint(found[root]["guid"].Value, 10, 64) // 0 = no such dataset
-	if d.state.Root != 0 && guid != d.state.Root && !d.replaced() {
-		d.fail(fault.Refusef("if you emptied the disk, give it another label in disk.pools; the next run sends everything",
-			"%s does not have the copy %s that earlier runs made: it may be another disk with the same GUID", d.state, root))
+	if err := d.check(ctx); err != nil {
+		d.fail(err)
 		return
 	}
 	d.state.Seen = d.run.Started
+}
+
+// check checks that the pool holds the copy that earlier runs made. A GUID identifies a pool, but
+// anyone can write it to a disk.
+func (d *diskRun) check(ctx context.Context) error {
+	root := d.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
+	found, err := d.properties(ctx, []string{root}, "guid")
+	if err != nil {
+		return d.lost(ctx, err, err)
+	}
+	guid, _ := strconv.ParseUint(found[root]["guid"].Value, 10, 64) // 0 = no such dataset
+	if d.state.Root != 0 && guid != d.state.Root && !d.replaced() {
+		return fault.Refusef("if you emptied the disk, give it another label in disk.pools; the next run sends everything",
+			"%s does not have the copy %s that earlier runs made: it may be another disk with the same GUID", d.state, root)
+	}
+	return d.checkOthers(ctx, root)
+}
+
+// maxNamed limits the filesystems in the command of checkOthers.
+const maxNamed = 20
+
+// checkOthers refuses a pool with filesystems outside of the copy that ZFS would mount and that are not mounted. Their
+// files come with the disk, and a link among them leads a mount anywhere. The pool's root filesystem may have the
+// mountpoint that zpool create gives it: the job file names the pool.
+func (d *diskRun) checkOthers(ctx context.Context, root string) error {
+	all, err := hosts.Call(ctx, d.host, hosts.OpMountpoints, hosts.None{})
+	if err != nil {
+		return err
+	}
+	var names []string
+	pool := d.state.Pool
+	usual := func(at string) bool { // also below the alternate root of zxfer
+		return at == "/"+pool || strings.HasSuffix(at, zfs.PoolRoot("/", d.state.GUID)+"/"+pool)
+	}
+	for _, m := range all {
+		copied := m.Dataset == root || strings.HasPrefix(m.Dataset, root+"/")
+		if zfs.PoolOf(m.Dataset) == pool && !copied && !(m.Dataset == pool && usual(m.At)) {
+			names = append(names, m.Dataset)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	hint := d.host.Command(append([]string{"zfs", "set", "canmount=noauto"}, names[:min(len(names), maxNamed)]...)...)
+	if d.state.State != decide.DiskPresent {
+		words := []string{"zpool", "import", "-N"}
+		for _, dir := range d.target.Disk.Directories {
+			words = append(words, "-d", dir)
+		}
+		hint = d.host.Command(append(words, strconv.FormatUint(d.state.GUID, 10))...) + "\n" + hint + "\n" + d.host.Command("zpool", "export", pool)
+	}
+	return fault.Refusef(hint, "%s: ZFS would mount filesystems of the disk that are not in the copy %s: %s", d.state, root, finding.JoinFirst(names, 3))
 }
 
 // replaced reports whether a run renamed the copy that Root identifies, to replace it, and was killed before it
@@ -324,12 +392,20 @@ func (d *diskRun) rememberRoot(ctx context.Context) {
 }
 
 func (d *diskRun) export(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
-	defer cancel()
-	defer d.activity("exporting pool %s", d.state.Pool)()
 	if _, err := decide.NextDisk(d.state.State, decide.DiskExport); err != nil {
 		return err
 	}
+	if err := d.exportPool(ctx); err != nil {
+		return err
+	}
+	d.Log(fmt.Sprintf("%s: disk %s (%s) may be removed", d.job.Name, d.name, d.state))
+	return d.state.Next(decide.DiskExport, d.run.Started)
+}
+
+func (d *diskRun) exportPool(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
+	defer cancel()
+	defer d.activity("exporting pool %s", d.state.Pool)()
 	l := retry.Loop{
 		Try: func(ctx context.Context, _ int) error {
 			return hosts.Run(ctx, d.host, hosts.OpExportPool, zfs.PoolExport{GUID: d.state.GUID})
@@ -340,8 +416,7 @@ func (d *diskRun) export(ctx context.Context) error {
 	if err := l.Run(ctx); err != nil {
 		return fault.Failf(fault.HintOf(err), "the disk must not be removed: cannot export it: %w", err)
 	}
-	d.Log(fmt.Sprintf("%s: disk %s (%s) may be removed", d.job.Name, d.name, d.state))
-	return d.state.Next(decide.DiskExport, d.run.Started)
+	return nil
 }
 
 // failTarget adds the error of a disk to the record of a target.

@@ -18,6 +18,7 @@ type disk struct {
 	degraded bool   // a device is missing
 	health   string // of the imported pool, "" = not imported
 	owned    bool   // imported by ImportPool
+	readOnly bool
 	// of the pool while it is not imported
 	datasets map[string]*zfs.Dataset
 	head     map[string][]write
@@ -77,7 +78,7 @@ func (h *Host) importPool(guid uint64) error {
 	maps.Copy(h.datasets, d.datasets)
 	maps.Copy(h.head, d.head)
 	maps.Copy(h.partial, d.partial)
-	d.health, d.owned = zfs.PoolOnline, false
+	d.health, d.owned, d.readOnly = zfs.PoolOnline, false, false
 	return nil
 }
 
@@ -88,7 +89,7 @@ func (h *Host) FindPools(ctx context.Context, q zfs.PoolQuery) (zfs.FoundPools, 
 			d := h.disks[guid]
 			switch {
 			case d.health != "" && (q.Pool == "" || q.Pool == d.name):
-				f.Imported = append(f.Imported, zfs.ImportedPool{Name: d.name, GUID: guid, Health: d.health, Owned: d.owned})
+				f.Imported = append(f.Imported, zfs.ImportedPool{Name: d.name, GUID: guid, Health: d.health, Owned: d.owned, ReadOnly: d.readOnly})
 			case d.health == "" && d.attached && len(q.Directories) > 0:
 				state := zfs.PoolOnline
 				if d.degraded {
@@ -106,7 +107,7 @@ func (h *Host) ImportPool(ctx context.Context, i zfs.PoolImport) error {
 	return h.do(ctx, zfs.OpImport, nil, func() error {
 		err := h.importPool(i.GUID)
 		if err == nil {
-			h.disks[i.GUID].owned = true
+			h.disks[i.GUID].owned, h.disks[i.GUID].readOnly = true, i.ReadOnly
 		}
 		return err
 	})
