@@ -130,31 +130,90 @@ func TestZFSMountRefuses(t *testing.T) {
 	require.Contains(t, all, zfs.Mountpoint{Dataset: locked, At: p.Dir + "/locked"}, "it is mounted there later")
 }
 
-// TestZFSMountRace mounts a filesystem while another user exchanges the directory of the mountpoint with a link to a
-// directory of the system.
+// TestZFSMountLinks expects that no link in a ZFS filesystem leads a mount, wherever it is in the path and however it is
+// written, and that a link of root outside of ZFS filesystems does.
+func TestZFSMountLinks(t *testing.T) {
+	p := zfstest.NewPool(t, zfstest.Options{})
+	c := New(nil)
+	require.NoError(t, os.Chmod(filepath.Dir(p.Dir), 0o755))
+	outside := t.TempDir()
+	victim := filepath.Join(outside, "etc")
+	require.NoError(t, os.MkdirAll(victim+"/ssh", 0o755))
+	require.NoError(t, os.WriteFile(victim+"/shadow", []byte("mine"), 0o600))
+	relative, err := filepath.Rel(p.Dir, victim)
+	require.NoError(t, err)
+	child := p.Create("child", "-u", "-o", "canmount=noauto") // zfs set mountpoint mounts another one
+	require.NoError(t, os.MkdirAll(p.Dir+"/dir/dir", 0o755))
+	for name, tt := range map[string]struct{ link, to, at string }{
+		"absolute, end":    {p.Dir + "/x", victim, p.Dir + "/x"},
+		"relative, end":    {p.Dir + "/x", relative, p.Dir + "/x"},
+		"absolute, middle": {p.Dir + "/x", victim, p.Dir + "/x/ssh"},
+		"relative, middle": {p.Dir + "/x", relative, p.Dir + "/x/ssh"},
+		"missing, middle":  {p.Dir + "/x", victim, p.Dir + "/x/new/dir"},
+		"deep":             {p.Dir + "/dir/dir/x", "../../" + relative, p.Dir + "/dir/dir/x"},
+		"inside":           {p.Dir + "/x", "dir", p.Dir + "/x"},
+		"dangling":         {p.Dir + "/x", outside + "/new", p.Dir + "/x"},
+		"to itself":        {p.Dir + "/x", "x", p.Dir + "/x"},
+		"from outside":     {p.Dir + "/x", victim, outside + "/pool/x"}, // through a link of root into the pool
+	} {
+		require.NoError(t, os.Symlink(tt.to, tt.link))
+		if name == "from outside" {
+			require.NoError(t, os.Symlink(p.Dir, outside+"/pool"))
+		}
+		p.ZFS("set", "mountpoint="+tt.at, child)
+		for range 2 { // the second is as after the first, which may have created directories
+			_, err := c.Mount(t.Context(), zfs.MountRequest{Dataset: child, Over: true, Boot: true, Trusted: true})
+			require.ErrorContains(t, err, "is a symbolic link in a ZFS filesystem", name)
+		}
+		require.Equal(t, "no", p.Get(child, "mounted"), name)
+		require.NoDirExists(t, victim+"/new")
+		require.NoDirExists(t, outside+"/new")
+		require.FileExists(t, victim+"/shadow")
+		require.NoError(t, os.Remove(tt.link))
+	}
+	require.NoError(t, os.Mkdir(outside+"/mnt", 0o755))
+	require.NoError(t, os.Symlink("mnt", outside+"/link"))
+	p.ZFS("set", "mountpoint="+outside+"/link", child)
+	_, err = c.Mount(t.Context(), zfs.MountRequest{Dataset: child})
+	require.NoError(t, err)
+	require.Equal(t, outside+"/mnt", mountOf(child))
+	p.ZFS("unmount", child)
+}
+
+// TestZFSMountRace mounts a filesystem while another user exchanges a directory of the mountpoint's path, the last or the
+// one before, with a link to a directory of the system.
 func TestZFSMountRace(t *testing.T) {
+	for _, below := range []string{"", "/deep"} {
+		t.Run("exchange above "+below, func(t *testing.T) { mountRace(t, below) })
+	}
+}
+
+// mountRace exchanges the directory home. The mountpoint is below in it.
+func mountRace(t *testing.T, below string) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	c := New(nil)
 	require.NoError(t, os.Chmod(filepath.Dir(p.Dir), 0o755))
 	victim := t.TempDir()
-	require.NoError(t, os.WriteFile(victim+"/shadow", []byte("mine"), 0o600))
+	require.NoError(t, os.MkdirAll(victim+below, 0o755))
+	require.NoError(t, os.WriteFile(victim+below+"/shadow", []byte("mine"), 0o600))
 	child := p.Create("home", "-u")
+	p.ZFS("set", "mountpoint="+p.Dir+"/home"+below, child)
 	require.NoError(t, os.Chmod(p.Dir, 0o777))
-	script := `cd "$1"; mkdir dir; ln -s "$2" link; while :; do mv -T dir home; mv -T home dir; mv -T link home; mv -T home link; done 2>/dev/null`
-	user := exec.Command("sh", "-c", script, "sh", p.Dir, victim)
+	script := `cd "$1"; mkdir -p "dir$3"; ln -s "$2" link; while :; do mv -T dir home; mv -T home dir; mv -T link home; mv -T home link; done 2>/dev/null`
+	user := exec.Command("sh", "-c", script, "sh", p.Dir, victim, below)
 	user.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}, Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, user.Start())
 	defer func() { _ = user.Process.Kill(); _ = user.Wait() }()
 	mounted := 0
 	for n, began := 0, time.Now(); n < 25 || mounted == 0 && time.Since(began) < time.Minute; n++ {
 		loose, err := c.Mount(t.Context(), zfs.MountRequest{Dataset: child, Over: true, Boot: true})
-		require.FileExists(t, victim+"/shadow", "mount %d: %v", n, err)
+		require.FileExists(t, victim+below+"/shadow", "mount %d: %v", n, err)
 		if err != nil {
 			continue
 		}
 		mounted++
 		require.NotEmpty(t, loose)
-		require.Equal(t, p.Dir+"/home", mountOf(child))
+		require.Equal(t, p.Dir+"/home"+below, mountOf(child))
 		p.ZFS("unmount", child)
 		require.NotEqual(t, "on", p.ZFS("get", "-H", "-s", "local", "-o", "value", "canmount", child))
 	}
