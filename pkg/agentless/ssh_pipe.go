@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kballard/go-shellquote"
+
 	"zxfer/pkg/sshexec"
 	"zxfer/pkg/zfs"
 )
@@ -121,46 +123,51 @@ func parseStderr(text string) (stderr string, sent int, pid string) {
 // Receives has the receives whose end is unknown, by host name. If the network failed, a host may keep
 // them running for hours, and its dataset is busy. It is safe for concurrent use.
 type Receives struct {
-	mu   sync.Mutex
-	pids map[string][]string
+	mu     sync.Mutex
+	byHost map[string][]receive // guarded by mu
 }
 
-func (r *Receives) add(host, pid string) {
+// receive is a zfs receive on another host. The host may give its process number to another process.
+type receive struct{ pid, target string }
+
+func (r *Receives) add(host string, all ...receive) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pids == nil {
-		r.pids = map[string][]string{}
+	if r.byHost == nil {
+		r.byHost = map[string][]receive{}
 	}
-	if !slices.Contains(r.pids[host], pid) {
-		r.pids[host] = append(r.pids[host], pid)
+	for _, one := range all {
+		if !slices.Contains(r.byHost[host], one) {
+			r.byHost[host] = append(r.byHost[host], one)
+		}
 	}
 }
 
-func (r *Receives) take(host string) []string {
+func (r *Receives) take(host string) []receive {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pids := r.pids[host]
-	delete(r.pids, host)
-	return pids
+	all := r.byHost[host]
+	delete(r.byHost, host)
+	return all
 }
 
 // endStale ends the receives of earlier connections, and waits until they have saved their state. If the
 // host is still unreachable, they remain for the next call.
 func (h *Host) endStale(ctx context.Context) error {
-	pids := h.receives.take(h.name)
-	if len(pids) == 0 {
+	stale := h.receives.take(h.name)
+	if len(stale) == 0 {
 		return nil
 	}
-	_, err := h.runScript(ctx, "for p in "+strings.Join(pids, " ")+`; do
-case "$(ps -o args= -p $p)" in *"zfs receive "*)
-kill $p; n=0; while kill -0 $p 2>/dev/null && [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done;;
-esac
-done`)
+	script := `end() { case "$(ps -o args= -p $1)" in *"zfs receive"*" $2")
+kill $1; n=0; while kill -0 $1 2>/dev/null && [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done;;
+esac; }`
+	for _, r := range stale {
+		script += "\nend " + shellquote.Join(r.pid, r.target)
+	}
+	_, err := h.runScript(ctx, script)
 	if err == nil {
 		return nil
 	}
-	for _, pid := range pids {
-		h.receives.add(h.name, pid)
-	}
+	h.receives.add(h.name, stale...)
 	return asLost(ctx, err)
 }

@@ -337,12 +337,16 @@ func TestNextReceiveEndsLostOne(t *testing.T) {
 					_, err := os.Stat(filepath.Join(dir, "started"))
 					return pid != "" && err == nil
 				}, testenv.Timeout(), time.Millisecond)
-				h.receives.add(h.name, pid)
-				next, err := openSink(t.Context(), h, path{buffer: buffer})
-				require.NoError(t, err)
 				n, err := strconv.Atoi(pid)
 				require.NoError(t, err)
+				for _, target := range []string{"pool/other", lost.(*sink).target} { // only the process of that target ends
+					require.NoError(t, syscall.Kill(n, 0))
+					h.receives.add(h.name, receive{pid, target})
+					require.NoError(t, h.endStale(t.Context()))
+				}
 				require.ErrorIs(t, syscall.Kill(n, 0), syscall.ESRCH)
+				next, err := openSink(t.Context(), h, path{buffer: buffer})
+				require.NoError(t, err)
 				require.NoError(t, next.Commit(t.Context()))
 				require.Error(t, lost.Abort(nil), "its exit status is that of a killed command")
 			})
@@ -359,11 +363,12 @@ func TestLostReceiveIsRemembered(t *testing.T) {
 	h, err := openHost(t.Context(), o, false)
 	require.NoError(t, err)
 	defer h.Close()
-	h.receives.add(h.name, "4194305") // larger than any process ID
+	known := receive{"4194305", "pool/a"} // larger than any process ID
+	h.receives.add(h.name, known)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "lost"), nil, 0o600))
 	_, err = openSink(t.Context(), h, path{})
 	require.ErrorIs(t, err, hosts.ErrLost)
-	require.Equal(t, []string{"4194305"}, h.receives.take(h.name))
+	require.Equal(t, []receive{known}, h.receives.take(h.name))
 }
 
 func TestParseStderr(t *testing.T) {

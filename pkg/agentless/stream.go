@@ -93,6 +93,7 @@ func (h *Host) openSink(ctx context.Context, name string, failed zfs.Failure, pa
 	if err != nil {
 		return nil, err
 	}
+	c.target = failed.Argv[len(failed.Argv)-1]
 	s := &sink{command: c, failed: failed}
 	go c.interruptWhenDone(0, func() bool { return true })
 	return s, nil
@@ -357,6 +358,7 @@ func (n *zeroSource) Read(b []byte) (int, error) {
 type command struct {
 	host    *Host
 	name    string
+	target  string // of a receive
 	sends   bool
 	tool    string // passes a sender's data to zxfer
 	conn    conn
@@ -383,7 +385,7 @@ func (c *command) exit() (exit, error) {
 	stderr, status, err := c.process.Result()
 	if err != nil {
 		if _, _, pid := parseStderr(c.process.Stderr()); pid != "" && !c.sends {
-			c.host.receives.add(c.host.name, pid)
+			c.host.receives.add(c.host.name, receive{pid, c.target})
 		}
 		return exit{}, err
 	}
