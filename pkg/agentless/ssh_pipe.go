@@ -158,11 +158,11 @@ func (h *Host) endStale(ctx context.Context) error {
 	if len(stale) == 0 {
 		return nil
 	}
-	script := `end() { case "$(ps -o args= -p $1)" in *"zfs receive"*" $2")
+	script := `finish() { case "$(ps -o args= -p $1)" in *"zfs receive"*" $2")
 kill $1; n=0; while kill -0 $1 2>/dev/null && [ $n -lt 60 ]; do sleep 1; n=$((n+1)); done;;
 esac; }`
 	for _, r := range stale {
-		script += "\nend " + shellquote.Join(r.pid, r.target)
+		script += "\nfinish " + shellquote.Join(r.pid, r.target)
 	}
 	_, err := h.runScript(ctx, script)
 	if err == nil {
