@@ -255,6 +255,9 @@ type Drill struct {
 	Timeout Duration `toml:"timeout,omitempty"` // of Command; 0 = 1 hour
 	// Writable lets Command write to the clone, for example to recover a database.
 	Writable bool `toml:"writable,omitempty"`
+	// Deadline limits the whole drill of a job; 0 = until a day after the next one is due. It is valid in jobs,
+	// not in targets.
+	Deadline Duration `toml:"deadline,omitempty"`
 	// KeyFile is a key file on the copy's host. The drill loads the key while it reads. If it is
 	// "", the drill never loads a key.
 	KeyFile string `toml:"key_file,omitempty"`

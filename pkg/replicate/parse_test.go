@@ -254,6 +254,8 @@ func TestDrillKeys(t *testing.T) {
 	}
 	_, err = Parse("f", fmt.Appendf(nil, job, "", `drill = { schedule = "weekly" }`))
 	require.ErrorContains(t, err, "drill.schedule is a key of the job")
+	_, err = Parse("f", fmt.Appendf(nil, job, "", `drill = { deadline = "1h" }`))
+	require.ErrorContains(t, err, "drill.deadline is a key of the job")
 	_, err = Parse("f", []byte("[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { adopt = [\"x\"] }\nretention = { last = 2 }\ndrill = { sample = \"5%\" }\n"))
 	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
 }

@@ -112,6 +112,7 @@ func keyDocs() map[string][]keyDoc {
 			{"command", "-", `["/usr/local/bin/check"]`, "runs in the clone, on the copy's host; exit code 0 means good"},
 			{"timeout", `"1h"`, `"10m"`, "limit for `command`"},
 			{"writable", "false", "true", "lets `command` write to the clone"},
+			{"deadline", "-", `"12h"`, "limit for the whole drill, by default a day after the next one is due; not in targets"},
 			{"key_file", "-", `"/etc/zxfer/home.key"`, "key file on the copy's host, to load during the drill"},
 		},
 		"job.freeze": {

@@ -167,6 +167,9 @@ func (j *Job) targetFaults(f *faults) {
 		if t.Drill != nil && t.Drill.Schedule != "" {
 			f.addf("drill.schedule is a key of the job: write it into [job.drill]")
 		}
+		if t.Drill != nil && t.Drill.Deadline != 0 {
+			f.addf("drill.deadline is a key of the job: write it into [job.drill]")
+		}
 		f.add(j.checkTransport(t))
 		f.properties(&t.Properties)
 		f.disk(j, t)

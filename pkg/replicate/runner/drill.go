@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -46,7 +47,8 @@ type drillRun struct {
 	*jobRun
 	DrillOptions
 	rec        *statedir.Drill
-	sourceDown bool // the source is unreachable
+	known      *statedir.DrillState // before this drill
+	sourceDown bool                 // the source is unreachable
 }
 
 // Drill tests the copies of a job: it clones the most recent snapshot of each copy, reads the
@@ -81,9 +83,9 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 		return nil, fault.Usagef("", "job %q has no [[job.target]], so it has no copy to drill", j.Name)
 	}
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
-	d := &drillRun{jobRun: w, DrillOptions: o,
+	d := &drillRun{jobRun: w, DrillOptions: o, known: known,
 		rec: &statedir.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*statedir.DrillResult{}}}
-	err = d.drillTargets(ctx)
+	err = d.drillInTime(ctx)
 	d.rec.Notes = w.run.Notes
 	d.rec.Conclude(r.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	known.Record(d.rec)
@@ -94,62 +96,100 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	return d.rec, d.rec.Err(err)
 }
 
-// drillTargets drills one target at a time to leave disk time to others.
+// drillInTime ends the drill at its deadline.
+func (d *drillRun) drillInTime(ctx context.Context) error {
+	limit := d.limit()
+	if limit == 0 {
+		return d.drillTargets(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fault.Failf("set drill.deadline to a longer time, or drill.sample to a smaller part, in the job file",
+		"%w of %s", statedir.ErrDeadline, replicate.Duration(limit)))
+	defer cancel()
+	return d.drillTargets(ctx)
+}
+
+// limit returns how long the drill may take, 0 = forever. Without a limit, one huge or endless copy would
+// prevent all drills that are due later.
+func (d *drillRun) limit() time.Duration {
+	if d.job.Drill == nil {
+		return 0
+	}
+	now := d.Now()
+	if e, err := calendar.Parse(d.job.Drill.Schedule); err == nil && d.job.Drill.Deadline == 0 {
+		if next, ok := e.Next(now); ok {
+			return next.Add(drillGrace).Sub(now).Round(time.Minute)
+		}
+	}
+	return time.Duration(d.job.Drill.Deadline)
+}
+
+// drillTargets drills one copy at a time to leave disk time to others. A copy that the last drill did not
+// finish comes last.
 func (d *drillRun) drillTargets(ctx context.Context) error {
 	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, NoAncestors: true})
 	if d.sourceDown = err != nil; d.sourceDown {
 		d.note("drilling copies without comparing them to the source: %v", err)
 	}
 	var errs []error
+	var copies, again []*drillCopy
 	d.findDisks(ctx)
 	for _, t := range d.jobRun.targets {
 		if disk := d.disk(t); disk != nil && disk.state.State != decide.DiskPresent { // a run may export it at any time
 			d.note("%s", disk.skipped())
 			continue
 		}
-		if err := d.drillTarget(ctx, t); err != nil {
+		found, err := d.prepare(ctx, t)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("target %s: %w", t.name, err))
 		}
-		if ctx.Err() != nil {
-			return outcome.Settle(ctx, errors.Join(append(errs, context.Cause(ctx))...))
+		for _, c := range found {
+			if last := d.known.Copies[c.rec.Source][t.name]; last != nil && last.Outcome == statedir.NotFinished {
+				again = append(again, c)
+			} else {
+				copies = append(copies, c)
+			}
 		}
+	}
+	for _, c := range append(copies, again...) {
+		if ctx.Err() == nil {
+			c.drill(ctx)
+			d.rec.Copies = append(d.rec.Copies, c.rec)
+		}
+	}
+	if ctx.Err() != nil {
+		return outcome.Settle(ctx, errors.Join(append(errs, context.Cause(ctx))...))
 	}
 	return outcome.Join(errs...)
 }
 
-func (d *drillRun) drillTarget(ctx context.Context, t *side) error {
+// prepare destroys the clones of killed drills of a target, and returns its copies.
+func (d *drillRun) prepare(ctx context.Context, t *side) (out []*drillCopy, err error) {
 	root := t.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
 	if root == "" {
-		return fmt.Errorf("%s has no copy of %s", t.at, d.jobRun.source.at)
+		return nil, fmt.Errorf("%s has no copy of %s", t.at, d.jobRun.source.at)
 	}
 	listed := d.activity("listing %s", t.at)
 	listing, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, NoAncestors: true})
 	listed()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	copies := d.copies(t, root, &listing)
 	if len(copies) == 0 {
-		return fault.Failf(d.command("run "+d.job.Name), "%s: no copy", t.at)
+		return nil, fault.Failf(d.command("run "+d.job.Name), "%s: no copy", t.at)
 	}
-	// A killed drill leaves clones behind.
 	left := zfs.DrillClones{Job: d.job.Name}
 	for _, c := range listing.Datasets {
 		left.Datasets = append(left.Datasets, c.Name)
 	}
 	if err := t.removeClones(ctx, left); err != nil {
-		return err
+		return nil, err
 	}
 	for _, name := range copies {
-		c := &drillCopy{drillRun: d, t: t, as: d.job.DrillAt(t.target),
-			rec: &statedir.DrillResult{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}}
-		c.drill(ctx)
-		d.rec.Copies = append(d.rec.Copies, c.rec)
-		if ctx.Err() != nil {
-			return nil
-		}
+		out = append(out, &drillCopy{drillRun: d, t: t, as: d.job.DrillAt(t.target),
+			rec: &statedir.DrillResult{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}})
 	}
-	return nil
+	return out, nil
 }
 
 // copies returns the source datasets that the target has, or should have, a copy of. It skips

@@ -41,13 +41,16 @@ func (c *drillCopy) drill(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	c.rec.Outcome, c.rec.Error, c.rec.Hint = statedir.Unverified, err.Error(), fault.HintOf(err)
+	c.rec.Outcome = statedir.Unverified
 	switch {
 	case c.bad:
 		c.rec.Outcome = outcome.Failed
+	case errors.Is(context.Cause(ctx), statedir.ErrDeadline):
+		c.rec.Outcome, err = statedir.NotFinished, context.Cause(ctx)
 	case ctx.Err() != nil, outcome.Of(err) == outcome.Interrupted:
 		c.rec.Outcome = outcome.Interrupted
 	}
+	c.rec.Error, c.rec.Hint = err.Error(), fault.HintOf(err)
 	c.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.job.Name, c.t.name, c.rec.Target, c.rec.DisplayOutcome(), c.rec.Error))
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // States of a job or dataset. Others are Interrupted, Refused and Failed of package outcome, which
-// the last run ended with, and statedir.Unverified.
+// the last run ended with, and Unverified and NotFinished of package statedir.
 const (
 	OK      = "ok"      // the last run succeeded or none was due, and nothing is late
 	Unknown = "unknown" // no schedule and no run yet, or unreadable records
@@ -28,7 +28,7 @@ func Rank(state string) int {
 
 // ranks returns all states, from best to worst.
 func ranks() []string {
-	return []string{OK, Unknown, outcome.Interrupted, statedir.Unverified, Damaged, Late, outcome.Refused, outcome.Failed}
+	return []string{OK, Unknown, outcome.Interrupted, statedir.Unverified, statedir.NotFinished, Damaged, Late, outcome.Refused, outcome.Failed}
 }
 
 // worst returns the worst of the states.

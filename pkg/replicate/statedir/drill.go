@@ -14,7 +14,7 @@ type Drill struct {
 	Source  string         `json:"source"`
 	Started time.Time      `json:"started"`
 	Ended   time.Time      `json:"ended"`
-	Outcome string         `json:"outcome"` // outcome.Done, Failed, Refused or Interrupted, or Unverified
+	Outcome string         `json:"outcome"` // outcome.Done, Failed, Refused or Interrupted, or NotFinished or Unverified
 	Error   string         `json:"error,omitempty"`
 	Hint    string         `json:"hint,omitempty"`
 	Seed    uint64         `json:"seed,string"` // selects the files of a sample; a string, because JSON numbers lose digits

@@ -131,6 +131,12 @@ func UsageToFailed(err error) error {
 // loaded or it could not be cloned.
 const Unverified = "not proved"
 
+// NotFinished is the outcome of a copy, and of a drill, that the deadline ended.
+const NotFinished = "not finished"
+
+// ErrDeadline is the error of a drill that its deadline ended. It proves nothing about a copy.
+var ErrDeadline = errors.New("the drill passed its deadline")
+
 // Conclude sets the end and the outcome from the outcomes of the copies and from err, the error of
 // the whole drill. stopped means that zxfer was asked to stop.
 func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
@@ -146,6 +152,8 @@ func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
 		d.Outcome = outcome.Failed
 	case stopped, err == nil && has(outcome.Interrupted):
 		d.Outcome = outcome.Interrupted
+	case errors.Is(err, ErrDeadline):
+		d.Outcome = NotFinished
 	case err == nil && has(Unverified):
 		d.Outcome = Unverified
 	}

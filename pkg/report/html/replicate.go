@@ -119,7 +119,7 @@ func (p *page) addStatus(s *runner.Status, now time.Time) {
 		p.Jobs = append(p.Jobs, jobTableOf(j, now, &room))
 	}
 	var not []string
-	for _, state := range []string{outcome.Failed, outcome.Refused, runner.Late, outcome.Interrupted, runner.Unknown} {
+	for _, state := range []string{outcome.Failed, outcome.Refused, runner.Late, runner.Damaged, statedir.NotFinished, statedir.Unverified, outcome.Interrupted, runner.Unknown} {
 		if n := sum.States[state]; n > 0 {
 			not = append(not, fmt.Sprintf("%d %s", n, state))
 		}

@@ -1,0 +1,92 @@
+package runner
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
+)
+
+// TestDrillDeadline expects that an endless copy is neither good nor bad, that copies without a result keep
+// their state, and that the next drill begins with the others.
+func TestDrillDeadline(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{})
+	_, err := r.drill(t, DrillOptions{})
+	require.NoError(t, err)
+	good := time.Unix(r.now, 0)
+	r.now += 3600
+	r.job.Drill.Deadline = replicate.Duration(200 * time.Millisecond)
+	r.lie = func(files.Query, files.Digest) (files.Digest, error) {
+		time.Sleep(300 * time.Millisecond)
+		return files.Digest{}, errors.New("cut")
+	}
+	d, err := r.drill(t, DrillOptions{})
+	require.ErrorIs(t, err, statedir.ErrDeadline)
+	require.Equal(t, fault.Failed, fault.ClassOf(err))
+	require.Equal(t, statedir.NotFinished, d.Outcome)
+	require.Equal(t, "the drill passed its deadline of 200ms", d.Error)
+	require.Len(t, d.Copies, 1)
+	require.Equal(t, "src", d.Copies[0].Source)
+	require.Equal(t, statedir.NotFinished, d.Copies[0].DisplayOutcome())
+	require.Contains(t, d.Copies[0].Hint, "drill.deadline")
+	st := r.currentStatus()
+	require.Equal(t, statedir.NotFinished, st.State)
+	require.Equal(t, 2, st.Drill.Copies)
+	require.Equal(t, good.UTC(), st.Drill.Good.UTC())
+	require.Len(t, st.Drill.NotGood, 1)
+	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src",target="t"} 0`)
+
+	r.job.Drill.Deadline, r.lie = 0, nil
+	d, err = r.drill(t, DrillOptions{})
+	require.NoError(t, err)
+	require.Len(t, d.Copies, 2)
+	require.Equal(t, "src", d.Copies[1].Source, "what was not finished comes last")
+	require.Equal(t, OK, r.currentStatus().State)
+}
+
+// TestDrillLimit expects that a drill with a schedule ends when it becomes late.
+func TestDrillLimit(t *testing.T) {
+	t.Parallel()
+	hour := replicate.Duration(time.Hour)
+	for name, c := range map[string]struct {
+		drill *replicate.Drill
+		want  time.Duration
+	}{
+		"no table":                {nil, 0},
+		"by hand":                 {&replicate.Drill{}, 0},
+		"by hand with a deadline": {&replicate.Drill{Deadline: hour}, time.Hour},
+		"a schedule":              {&replicate.Drill{Schedule: "*-*-* 00:00:00 UTC"}, 40 * time.Hour},
+		"both":                    {&replicate.Drill{Schedule: "daily", Deadline: hour}, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
+			d := &drillRun{jobRun: &jobRun{Runner: &Runner{Now: func() time.Time { return now }}, job: &replicate.Job{Drill: c.drill}}}
+			require.Equal(t, c.want, d.limit())
+		})
+	}
+}
+
+// TestDrillDeadlineKeepsFinding expects that a difference that was found remains one after the deadline.
+func TestDrillDeadlineKeepsFinding(t *testing.T) {
+	t.Parallel()
+	r, _, _ := drilled(t, &replicate.Drill{Deadline: replicate.Duration(200 * time.Millisecond)})
+	r.lie = func(files.Query, files.Digest) (files.Digest, error) {
+		time.Sleep(300 * time.Millisecond)
+		return files.Digest{}, nil
+	}
+	d, err := r.drill(t, DrillOptions{})
+	require.ErrorContains(t, err, "its files differ from")
+	require.Equal(t, outcome.Failed, d.Outcome)
+	require.Len(t, d.Copies, 1)
+}
