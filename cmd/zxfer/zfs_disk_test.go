@@ -231,9 +231,11 @@ func TestZFSDiskForeign(t *testing.T) {
 	require.Equal(t, before, fileSum(t, mine.loop), "nothing was written to it")
 }
 
-// fileSum returns the digest of a device.
+// fileSum returns the digest of a device. Without the flush, it would read an earlier state from the page cache: the
+// writes come through a device mapper.
 func fileSum(t *testing.T, name string) string {
 	t.Helper()
+	run(t, "blockdev", "--flushbufs", name)
 	return run(t, "sha256sum", name)
 }
 
