@@ -34,7 +34,8 @@ other hosts.`,
 		Annotations: map[string]string{argsTitle: `  JOB  a job of the job file (default: all); with --hosts a host or group`, exitTitle: `  1  a job is late, failed, was refused or interrupted, or found data errors
 With --nagios:
   0  OK
-  1  WARNING: a job is late or was interrupted, or its pool has data errors
+  1  WARNING: a job is late or was interrupted, its pool has data errors, or a
+     copy lacks properties of its source
   2  CRITICAL: a run failed or was refused, or a job is late by two runs
   3  UNKNOWN: no run and no schedule, or records or hosts cannot be read`},
 		Example: `  zxfer replicate status

@@ -55,6 +55,7 @@ func TestZFSAccessFollows(t *testing.T) {
 	l := newFailoverLab(t, "/mnt/zxfer-access")
 	zfsCmd(t, "set", "acltype=posix", "exec=off", "quota=300M", "reservation=1M", "snapshot_limit=1000", l.src)
 	zfsCmd(t, "set", "devices=off", "exec=on", "refquota=200M", l.src+"/child")
+	zfsCmd(t, "set", "sync=always", "atime=off", "snapdir=visible", "com.acme:owner=ann", l.src+"/child")
 	denyGroup(t, l.mountpoint+"/child/secret")
 	requireDenied(t, l.mountpoint+"/child/secret")
 	l.must(t, "run", "home")
@@ -94,6 +95,9 @@ func TestZFSAccessFollows(t *testing.T) {
 	require.Equal(t, fmt.Sprint(200<<20), value(t, l.dst+"/child", "refquota"))
 	require.Contains(t, o.stdout+o.stderr, l.dst+": not set on the new source: reservation=1048576")
 	require.Contains(t, o.stdout+o.stderr, l.dst+"/child: not set on the new source: exec=on")
+	others := l.dst + "/child: not set on the new source: atime=off, com.acme:owner=ann, snapdir=visible, sync=always; its source has them"
+	require.Contains(t, o.stdout+o.stderr, others)
+	require.NotRegexp(t, "not set on the new source:.* zxfer:", o.stdout+o.stderr)
 	requireDenied(t, l.mountpoint+"/child/secret", onBeta(t)...)
 	l.must(t, "run", "home-reverse")
 	l.must(t, "switch", "home-reverse")
@@ -218,6 +222,7 @@ to = %q
 	require.Contains(t, o.stdout+o.stderr, "zfs allow -u backup acltype "+dst)
 	status := replicate("status", "home").stdout
 	require.Contains(t, status, "warning: near: "+dst+" lacks acltype=posix of its source: ")
+	require.Contains(t, replicate("status", "--nagios", "home").stdout, "ZXFER WARNING: home: 1 copy lacks properties of the source")
 	hint := "zfs allow -u backup acltype " + dst
 	require.Contains(t, status, hint)
 	check := replicate("check", "home")

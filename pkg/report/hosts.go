@@ -91,13 +91,16 @@ func hostFacts(j *fleet.Job) (facts []string) {
 	return facts
 }
 
-// KeptCopies counts the diverged copies and the orphans of jobs.
+// KeptCopies counts the diverged copies, the orphans, and the copies without properties of their source.
 func KeptCopies(s *runner.Summary) (facts []string) {
 	if n := s.Diverged; n > 0 {
 		facts = append(facts, fmt.Sprintf("%d renamed", n))
 	}
 	if n := s.Orphans; n > 0 {
 		facts = append(facts, fmt.Sprintf("%d deleted on the source", n))
+	}
+	if n := s.Lacking; n > 0 {
+		facts = append(facts, fmt.Sprintf("%d without properties of the source", n))
 	}
 	return facts
 }

@@ -171,7 +171,7 @@ func levelOf(j *runner.JobStatus) Level {
 	case j.State == outcome.Failed, j.State == outcome.Refused, j.LagCritical > 0 && j.Lag > j.LagCritical,
 		j.Drill != nil && j.Drill.Critical > 0 && j.Drill.Age > j.Drill.Critical:
 		return LevelCritical
-	case forgotten(j) != "":
+	case len(Warnings(j)) > 0:
 		return LevelWarning
 	case j.State == runner.OK:
 		return LevelOK
@@ -186,9 +186,7 @@ func jobSummary(j summarizedJob) string {
 		parts = InProgress(j.JobStatus)
 	}
 	parts = append(parts, firstProblem(j.JobStatus)...)
-	if text := forgotten(j.JobStatus); text != "" {
-		parts = append(parts, text)
-	}
+	parts = append(parts, Warnings(j.JobStatus)...)
 	if late := j.sum.Late; late > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.sum.Copies, "dataset", ""))+lateBy(j.Lag))
 	} else if j.Late && j.sum.Copies == 0 && j.State == runner.Late {
@@ -210,6 +208,9 @@ func jobDetails(j *runner.JobStatus) []string {
 		if d.Late {
 			out = append(out, strings.TrimSuffix("late"+lateBy(d.Lag)+": "+oneLine(d.Source)+" to "+oneLine(d.To), " to "))
 		}
+	}
+	for _, l := range j.Lacking {
+		out = append(out, lackingCopy(l))
 	}
 	return out
 }
@@ -244,6 +245,9 @@ func performance(j summarizedJob) []string {
 	}
 	if n := j.sum.Orphans; n > 0 {
 		out = append(out, fmt.Sprintf("gone_%s=%d;;;0", j.Job, n))
+	}
+	if n := j.sum.Lacking; n > 0 {
+		out = append(out, fmt.Sprintf("lacking_%s=%d;0;;0", j.Job, n))
 	}
 	if j.LagWarning == 0 {
 		return out

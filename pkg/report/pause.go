@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/runner"
 )
@@ -22,12 +24,16 @@ func Pauses(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) 
 	return facts
 }
 
-// forgotten describes a pause that may be forgotten, or returns "".
-func forgotten(j *runner.JobStatus) string {
-	if j.Pause == nil || !j.Pause.Forgotten {
-		return ""
+// Warnings describes what an administrator must decide on, although a job's runs succeed: a pause that may be
+// forgotten, and copies that lack properties of their source.
+func Warnings(j *runner.JobStatus) (facts []string) {
+	if j.Pause != nil && j.Pause.Forgotten {
+		facts = append(facts, Pauses(j, stamp)[0])
 	}
-	return Pauses(j, stamp)[0]
+	if n := len(j.Lacking); n > 0 {
+		facts = append(facts, fmt.Sprintf("%s of the source", english.Plural(n, "copy lacks properties", "copies lack properties")))
+	}
+	return facts
 }
 
 // pausedJobs counts paused jobs, and lists them with their pauses.

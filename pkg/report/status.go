@@ -135,13 +135,15 @@ const maxLacking = 10
 // lackingText lists the copies that lack properties of their source.
 func lackingText(b *strings.Builder, j *runner.JobStatus) {
 	for _, l := range j.Lacking[:min(len(j.Lacking), maxLacking)] {
-		fmt.Fprintf(b, "  warning: %s: %s\n", oneLine(l.To), joinLines(l.Error))
+		fmt.Fprintf(b, "  warning: %s\n", lackingCopy(l))
 		writePrefixed(b, "    hint: ", l.Hint)
 	}
 	if more := len(j.Lacking) - maxLacking; more > 0 {
 		fmt.Fprintf(b, "  warning: %s more lack properties of their source\n", english.Plural(more, "copy", "copies"))
 	}
 }
+
+func lackingCopy(l runner.LackingCopy) string { return oneLine(l.To) + ": " + joinLines(l.Error) }
 
 func jobText(b *strings.Builder, j *runner.JobStatus) {
 	if j.Standby {

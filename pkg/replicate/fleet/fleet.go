@@ -92,6 +92,7 @@ func jobOf(s *runner.JobStatus) *Job {
 		j.Oldest = time.Time{}
 	}
 	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *runner.DatasetStatus) bool { return d.State == runner.OK }), maxDatasets)
+	s.Lacking = first(s.Lacking, maxProblems)
 	s.Diverged, s.Orphans, s.Problems = first(s.Diverged, maxDatasets), first(s.Orphans, maxDatasets), first(s.Problems, maxProblems)
 	for _, p := range s.Problems {
 		p.Datasets, p.To = first(p.Datasets, maxProblems), first(p.To, maxProblems)

@@ -290,7 +290,9 @@ func (f *failover) wasSource(d *zfs.Dataset) bool {
 
 // note adds a note to the result.
 func (f *failover) note(format string, args ...any) {
-	f.result.Notes = append(f.result.Notes, fmt.Sprintf(format, args...))
+	if text := fmt.Sprintf(format, args...); !slices.Contains(f.result.Notes, text) { // a switch plans twice
+		f.result.Notes = append(f.result.Notes, text)
+	}
 }
 
 // hold appends a step that holds the common snapshots, so that later sends are incremental. guids is

@@ -235,7 +235,7 @@ func diskMetrics(e *exposition, states []*statedir.State) {
 	}
 }
 
-// keptCopies adds the numbers of diverged copies and orphans, by target.
+// keptCopies adds the numbers of diverged copies, orphans, and copies that lack properties, by target.
 func keptCopies(e *exposition, states []*statedir.State) {
 	for _, m := range []struct {
 		name, help string
@@ -250,6 +250,16 @@ func keptCopies(e *exposition, states []*statedir.State) {
 		{"zxfer_replicate_gone", "Copies whose originals were deleted on the source.", func(s *statedir.State) (all []string) {
 			for _, g := range s.Orphans {
 				all = append(all, g.Target)
+			}
+			return all
+		}},
+		{"zxfer_replicate_lacking", "Copies that lack properties of their source, such as acltype.", func(s *statedir.State) (all []string) {
+			for _, known := range s.Datasets {
+				for target, a := range known.Targets {
+					if a.Lacks != "" {
+						all = append(all, target)
+					}
+				}
 			}
 			return all
 		}},

@@ -34,7 +34,7 @@ func TestMetricsReference(t *testing.T) {
 			labels += ", `target`, `pool`, `state`"
 		case strings.HasPrefix(m[2], "disk_"):
 			labels += ", `target`, `pool`"
-		case m[2] == "set_aside", m[2] == "gone":
+		case m[2] == "set_aside", m[2] == "gone", m[2] == "lacking":
 			labels += ", `target`"
 		}
 		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", m[1], labels, m[3])

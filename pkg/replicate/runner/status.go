@@ -211,6 +211,7 @@ type Summary struct {
 	Jobs, LateJobs, FailedJobs    int
 	Copies, Healthy, Late, Failed int            // all, in state OK, late, and failed or refused in the last run
 	Diverged, Orphans             int            // renamed copies, and copies of deleted datasets
+	Lacking                       int            // copies that lack properties of their source
 	States                        map[string]int // copies, and jobs without any, by state
 }
 
@@ -226,6 +227,7 @@ func Summarize(jobs ...*JobStatus) *Summary {
 		count(&s.LateJobs, j.Late)
 		count(&s.FailedJobs, j.Failed)
 		s.Copies, s.Diverged, s.Orphans = s.Copies+len(j.Datasets), s.Diverged+len(j.Diverged), s.Orphans+len(j.Orphans)
+		s.Lacking += len(j.Lacking)
 		for _, d := range j.Datasets {
 			count(&s.Healthy, d.State == OK)
 			count(&s.Late, d.Late)

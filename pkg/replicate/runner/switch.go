@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
@@ -169,6 +171,7 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 	s.result.Steps, s.result.Next = nil, []string{}
 	s.planHandover()
 	s.noteOthers()
+	s.noteProperties(ctx)
 	if s.DryRun {
 		if err := s.planCopyRole(ctx); err != nil {
 			return err
@@ -272,6 +275,48 @@ func (s *roleSwitch) noteOthers() {
 		s.note("the copy does not have %s: it becomes read-only and is unmounted", strings.Join(shorten(outside), ", "))
 	}
 }
+
+// noteProperties lists the properties of the source that are neither recorded nor set on the copy, such as sync, atime
+// and user properties. The administrator decides on them.
+func (s *roleSwitch) noteProperties(ctx context.Context) {
+	var names, copies []string
+	for _, d := range s.reads.Datasets {
+		names, copies = append(names, d.Name), append(copies, s.copyRoot+strings.TrimPrefix(d.Name, s.root))
+	}
+	here, err := s.jobRun.source.host.Properties(ctx, names, nil)
+	there, failed := s.t.host.Properties(ctx, copies, nil)
+	if err = cmp.Or(err, failed); err != nil {
+		s.note("the properties that the new source lacks are unknown: %v", err)
+		return
+	}
+	recorded := slices.Concat(zfs.SettingsNames(), zfs.OriginProperties(), s.t.target.Properties.Exclude)
+	listed, noted := s.listed.ByName(), 0
+	for i, d := range s.reads.Datasets {
+		lacks := map[string]string{}
+		for name, p := range here[d.Name] {
+			_, own := s.t.target.Properties.Set[name]
+			if own || slices.Contains(recorded, name) || zfs.EncryptionBound(name) || zfs.ReadOnly(name) || strings.HasPrefix(name, "zxfer:") || !p.Local() && p.Source != "received" {
+				continue
+			}
+			have, set := there[copies[i]][name]
+			if c := listed[copies[i]]; c != nil && !set {
+				have, set = c.Properties[name]
+			}
+			if !set || have.Value != p.Value {
+				lacks[name] = p.Value
+			}
+		}
+		if noted += min(len(lacks), 1); len(lacks) > 0 && noted <= maxNoted {
+			s.note("%s: not set on the new source: %s; its source has them", copies[i], zfs.JoinValues(lacks))
+		}
+	}
+	if noted > maxNoted {
+		s.note("not listed: %s with other properties than the new source", english.Plural(noted-maxNoted, "dataset", ""))
+	}
+}
+
+// maxNoted is the number of datasets whose properties noteProperties lists.
+const maxNoted = 20
 
 // copyEndpoint returns the address of the copy.
 func (f *failover) copyEndpoint() endpoint.Endpoint {

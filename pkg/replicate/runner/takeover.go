@@ -309,12 +309,12 @@ func (f *failover) mountpointFlag() string {
 // or for zxfer on its host. It adds the copy to locked if a key is not loaded.
 func (f *failover) planMount(ctx context.Context, c *takenOver, locked map[string]bool) (planned bool) {
 	if c.canmount == "on" && c.at == "legacy" {
-		f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", c.Name})+" && "+
-			zfs.CommandLine([]string{"zxfer", "restore", "--mount", c.Name})+"  # it has mountpoint=legacy")
+		f.result.Next = append(f.result.Next, f.t.host.At().Line(zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", c.Name})+" && "+
+			zfs.CommandLine([]string{"zxfer", "restore", "--mount", c.Name}))+"  # it has mountpoint=legacy")
 	}
 	if root := f.listed.RootOf(c.Dataset); c.Encrypted() && root != nil && !root.KeyLoaded() {
 		if !locked[root.Name] {
-			f.result.Next = append(f.result.Next, f.t.host.Label()+": "+zfs.CommandLine([]string{"zfs", "load-key", root.Name}))
+			f.result.Next = append(f.result.Next, f.t.host.At().Prompt("zfs", "load-key", root.Name))
 		}
 		locked[root.Name], locked[c.Name] = true, true
 	} else if locked[zfs.ParentOf(c.Name)] {

@@ -115,7 +115,7 @@ func TestPromoteLocked(t *testing.T) {
 	p.away = "src"
 	f, err := p.doPromote(t, FailoverOptions{})
 	require.NoError(t, err)
-	require.Contains(t, f.Next, "local: zfs load-key dst/copy/a")
+	require.Contains(t, f.Next, "zfs load-key dst/copy/a")
 	require.Contains(t, f.Next, "then mount it: zxfer replicate promote home near")
 	require.NotContains(t, strings.Join(f.Next, "\n"), "zfs mount")
 	for _, name := range []string{"dst/copy/a", "dst/copy/a/c"} {
@@ -123,7 +123,7 @@ func TestPromoteLocked(t *testing.T) {
 	}
 	f, err = p.doPromote(t, FailoverOptions{})
 	require.NoError(t, err)
-	require.Contains(t, f.Next, "local: zfs load-key dst/copy/a", "again")
+	require.Contains(t, f.Next, "zfs load-key dst/copy/a", "again")
 	for _, name := range []string{"dst/copy/a", "dst/copy/a/c"} {
 		p.Set(name, "keystatus", "available")
 	}

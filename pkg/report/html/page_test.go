@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -314,4 +315,39 @@ func TestKeptCopies(t *testing.T) {
 	html, err = Hosts(sampleAbout(), &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{{JobStatus: s.Jobs[1]}}}}})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "6 renamed, 1 deleted on the source")
+}
+
+// TestLackingCopies expects that a page, Nagios, the list of hosts and metrics warn of copies that lack properties of
+// their source.
+func TestLackingCopies(t *testing.T) {
+	t.Parallel()
+	s := sampleStatus()
+	j := s.Jobs[1]
+	require.Equal(t, runner.OK, j.State)
+	for i := range 6 {
+		j.Lacking = append(j.Lacking, runner.LackingCopy{To: "vault", Target: "v/a", Error: fmt.Sprintf("v/a%d lacks acltype=posix", i), Hint: "zfs set acltype=posix v/a"})
+	}
+	only := &runner.Status{Jobs: []*runner.JobStatus{j}}
+	html, err := Status(sampleAbout(), only)
+	require.NoError(t, err)
+	for _, want := range []string{"warning: vault: v/a4 lacks acltype=posix", "zfs set acltype=posix v/a", "warning: 1 more copy lacks properties of the source", ">warning<"} {
+		require.Contains(t, string(html), want)
+	}
+	require.NotContains(t, string(html), "v/a5 lacks")
+	require.NotContains(t, string(html), "all on time")
+	var b strings.Builder
+	level, err := report.Nagios(&b, only)
+	require.NoError(t, err)
+	require.Equal(t, report.LevelWarning, level)
+	require.Contains(t, b.String(), j.Job+": 6 copies lack properties of the source")
+	require.Contains(t, b.String(), "lacking_"+j.Job+"=6;0;;0")
+	require.Contains(t, b.String(), "\nvault: v/a0 lacks acltype=posix\n")
+	f := &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{{JobStatus: j}}}}}
+	html, err = Hosts(sampleAbout(), f)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "6 without properties of the source")
+	b.Reset()
+	level, err = report.NagiosHosts(&b, f)
+	require.NoError(t, err)
+	require.Equal(t, report.LevelWarning, level)
 }

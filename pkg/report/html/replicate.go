@@ -132,6 +132,8 @@ func (p *page) addStatus(s *runner.Status, now time.Time) {
 		p.Outcome = badge{"late", "bad"}
 	case len(not) > 0:
 		p.Outcome = badge{strings.Join(not, ", "), "plain"}
+	case slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return len(report.Warnings(j)) > 0 }):
+		p.Outcome = badge{"warning", "warn"}
 	}
 	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(sum.Jobs), ""},
 		figure{"Copies without problems", fmt.Sprintf("%d of %d", sum.States[runner.OK], sum.Copies), strings.Join(not, ", ")})
@@ -142,6 +144,15 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 	t := jobTable{Name: name(j.Job), First: "dataset", Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
 	for _, p := range j.Problems[:min(len(j.Problems), maxRows)] {
 		t.Problems = append(t.Problems, problem{text(report.Problem(p)), hints(p.Hint)})
+	}
+	if warnings := report.Warnings(j); len(warnings) > 0 && j.State == runner.OK {
+		t.State = badge{"warning", "warn"}
+	}
+	for _, l := range j.Lacking[:min(len(j.Lacking), maxLeftCopies)] {
+		t.Problems = append(t.Problems, problem{"warning: " + name(l.To) + ": " + text(l.Error), hints(l.Hint)})
+	}
+	if more := len(j.Lacking) - maxLeftCopies; more > 0 {
+		t.Problems = append(t.Problems, problem{"warning: " + english.Plural(more, "more copy lacks", "more copies lack") + " properties of the source", nil})
 	}
 	rows := map[string]map[string]*runner.DatasetStatus{}
 	var well, not []string
@@ -196,7 +207,7 @@ func stateBadge(state string) badge {
 	return badge{name(state), "bad"}
 }
 
-// maxLeftCopies is the number of diverged copies and orphans that are listed.
+// maxLeftCopies is the number of diverged copies, orphans, and copies without properties of their source that are listed.
 const maxLeftCopies = 5
 
 // jobFacts describes a job's runs.
