@@ -460,7 +460,7 @@ func TestZFSSwitchEncrypted(t *testing.T) {
 	write(alphaPool, "two")
 	nextSecond(t) // names of snapshots have a resolution of one second
 	o = l.must(t, "switch", "home")
-	require.Contains(t, o.stdout, "next: ssh -t -F "+labDir+"/ssh_config beta zfs load-key "+dst)
+	require.Contains(t, o.stdout, "next: ssh -F "+labDir+"/ssh_config -t beta zfs load-key "+dst)
 	require.Contains(t, o.stdout, "next: then mount it: zxfer replicate switch home near")
 	require.NotContains(t, o.stdout, "zfs mount")
 	require.Equal(t, "noauto", strings.TrimSpace(zfsCmd(t, "get", "-Ho", "value", "canmount", dst)), "the next boot does not mount it unchecked")

@@ -264,8 +264,8 @@ func runText(b *strings.Builder, r *statedir.Run) {
 		if t.Outcome == "" {
 			continue // the run ended before it reached this target
 		}
-		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d destroyed\n",
-			oneLine(t.Target), oneLine(t.To), oneLine(t.Outcome), t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
+		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %s, %d destroyed\n",
+			oneLine(t.Target), oneLine(t.To), oneLine(t.Outcome), t.Sent, size.Text(t.Bytes), t.Unchanged, t.FailureText(), t.Pruned)
 		if t.Disk != "" {
 			fmt.Fprintf(b, "    disk %s%s\n", oneLine(t.Disk), map[bool]string{true: ", may be removed"}[t.Disk == string(decide.DiskRemovable)])
 		}

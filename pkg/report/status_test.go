@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -213,6 +214,15 @@ func TestStatusOfDisks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, LevelWarning, level)
 	require.Contains(t, b.String(), "ZXFER WARNING: home: late: to offsite-red: the disk (pool offsite) is away since 2026-11-22 08:00:00")
+}
+
+// TestRunCountsInterrupted expects a target to count interrupted datasets apart from failed ones.
+func TestRunCountsInterrupted(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, RunText(&b, &statedir.Run{Job: "home", Outcome: outcome.Interrupted, Targets: []*statedir.TargetRun{{Target: "far", To: "v/home", Outcome: outcome.Failed, Sent: 1, Failed: 3,
+		Datasets: []outcome.Dataset{{Outcome: outcome.Done}, {Outcome: outcome.Interrupted}, {Outcome: outcome.Failed}, {Outcome: outcome.Interrupted}}}}}))
+	require.Contains(t, b.String(), "1 sent (0 B), 0 unchanged, 1 failed, 2 interrupted, 0 destroyed\n")
 }
 
 // TestRunOfDisks expects the state of disks in the result of a run.

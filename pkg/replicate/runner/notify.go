@@ -253,7 +253,7 @@ func summary(run *statedir.Run) string {
 		case t.Paused != "":
 			line("target %s: %s", t.Target, t.Paused)
 		case t.Outcome != "":
-			line("target %s: %s, %d datasets sent (%s), %d failed", t.Target, t.Outcome, t.Sent, size.Text(t.Bytes), t.Failed)
+			line("target %s: %s, %d datasets sent (%s), %s", t.Target, t.Outcome, t.Sent, size.Text(t.Bytes), t.FailureText())
 		}
 	}
 	for _, f := range run.Failures() {

@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"fmt"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -85,6 +86,21 @@ type TargetRun struct {
 	DiskSince time.Time `json:"disk_since,omitzero"`
 	// RefusedDisk reports that Error refuses the disk itself, so that the run did not touch it.
 	RefusedDisk bool `json:"refused_disk,omitempty"`
+}
+
+// FailureText returns the number of datasets that failed, and of those that were interrupted if there are any.
+func (t *TargetRun) FailureText() string {
+	interrupted := 0
+	for _, d := range t.Datasets {
+		if d.Outcome == outcome.Interrupted {
+			interrupted++
+		}
+	}
+	text := fmt.Sprintf("%d failed", max(0, t.Failed-interrupted))
+	if interrupted > 0 {
+		text += fmt.Sprintf(", %d interrupted", interrupted)
+	}
+	return text
 }
 
 // FailDisk adds an error of the target's disk to the results of the transfer.

@@ -92,7 +92,7 @@ func (p *page) runTables(r *statedir.Run) {
 	for _, x := range r.Targets {
 		b := outcomeBadge(x.Outcome)
 		t.Rows = append(t.Rows, []cell{{Text: name(x.Target), Note: name(x.To)}, {Text: cmp.Or(b.Text, diskText(x), "not started"), Class: b.Class, Note: text(x.Error)},
-			{Text: fmt.Sprint(x.Sent), Note: fmt.Sprintf("%d unchanged, %d failed, %d destroyed", x.Unchanged, x.Failed, x.Pruned)},
+			{Text: fmt.Sprint(x.Sent), Note: fmt.Sprintf("%d unchanged, %s, %d destroyed", x.Unchanged, x.FailureText(), x.Pruned)},
 			{Text: size.Text(x.Bytes)}, {Text: report.Seconds(x.Seconds)}})
 	}
 	p.add(t)
