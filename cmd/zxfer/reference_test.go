@@ -21,9 +21,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/zfs"
 )
 
-// Tests generate the reference (docs/reference/cli, docs/reference/checks.md) and the man
+// Tests generate the reference (docs/reference/cli, docs/reference/checks.md, permissions.md) and the man
 // pages from the commands and the details in testdata/man. zxfer itself therefore does not
 // contain cobra/doc.
 
@@ -38,7 +39,7 @@ const (
 func TestReferenceIsCurrent(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("..", "..", "docs", "reference")
-	pages := map[string]string{"checks.md": checksPage()}
+	pages := map[string]string{"checks.md": checksPage(), "permissions.md": permissionsPage()}
 	for name, text := range markdownPages(t) {
 		pages[filepath.Join("cli", name)] = text
 	}
@@ -61,6 +62,36 @@ func TestReferenceIsCurrent(t *testing.T) {
 	for _, name := range old {
 		require.Contains(t, pages, filepath.Join("cli", filepath.Base(name)), "%s describes no command; run: %s", name, renewPages)
 	}
+}
+
+// permissionsPage returns the page of the permissions of zfs allow.
+func permissionsPage() string {
+	var b strings.Builder
+	b.WriteString("# Permissions\n\nA test generates this page from `pkg/zfs/allow.go`. An account other than root needs these permissions of `zfs allow`.\n" +
+		"These commands print the missing ones, as commands for root:\n\n" +
+		"    zxfer doctor --print-allow tank/home backup1:vault/web1\n    zxfer replicate check home\n\n" +
+		"`doctor` prints the permissions for one transfer, `check` the permissions for all runs of a job. Run both as the account.\n\n" +
+		"| operation | permissions | on |\n|---|---|---|\n")
+	for _, a := range zfs.Acts() {
+		if a.Text == "" {
+			continue // in the row before
+		}
+		var words []string
+		for _, p := range a.Permissions {
+			words = append(words, "`"+p+"`")
+		}
+		if a.Properties {
+			words = append(words, "each property that it sets")
+		}
+		if a.Root {
+			words = []string{"only root, on Linux"}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", a.Text, strings.Join(words, ", "), cmp.Or(a.Where, map[bool]string{false: "the dataset", true: "-"}[a.Root]))
+	}
+	b.WriteString("\nIf the dataset does not exist yet, its nearest existing ancestor needs the permissions. Each property has a\n" +
+		"permission of its own name, user properties have `userprop`. `send:raw` (since 2.4) and `receive:append` (since 2.3.2)\n" +
+		"are weaker, and zxfer prints them if they suffice.\n")
+	return b.String()
 }
 
 func TestManPages(t *testing.T) {

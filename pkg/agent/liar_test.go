@@ -155,6 +155,7 @@ func questions() []question {
 		ask(hosts.OpCapture, true, "-- a --\n"),
 		ask(hosts.OpMeasure, probe.Request{ID: probe.Memory},
 			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}),
+		ask(hosts.OpPermitted, "tank/a", zfs.Permitted{Here: []string{"send:raw"}, Below: []string{"userprop"}}),
 		ask(hosts.OpDamage, "tank/a",
 			zfs.Damage{Objects: []zfs.DamagedObject{{Dataset: "tank/a", Snapshot: "x", Path: "/f", Shown: "tank/a@x:/f"}}, Scan: zfs.Scan{Running: true, Percent: 50}}),
 	}

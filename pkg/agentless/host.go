@@ -320,7 +320,7 @@ func (h *Host) Run(ctx context.Context, r *hosts.Request) error {
 	if !h.Supports(r.Op) {
 		return hosts.Unsupported(h.name, r.Op)
 	}
-	if err := r.On(budget.WithMeter(ctx, hosts.MaxText), plain{h.cli, h.facts}); err != nil {
+	if err := r.On(budget.WithMeter(ctx, hosts.MaxText), plain{h.cli, h.facts, h.tools.groups}); err != nil {
 		return fault.OnHost(err, remedy.Host{Name: h.name, Shell: h.master.Options.Command})
 	}
 	if err := r.CheckAnswer(); err != nil {
@@ -332,7 +332,8 @@ func (h *Host) Run(ctx context.Context, r *hosts.Request) error {
 // plain has the operations of a Host.
 type plain struct {
 	*cli.CLI
-	facts hosts.Facts
+	facts  hosts.Facts
+	groups []string
 }
 
 // Digest reads a stream of the host and computes its digest here, because the host has no tool for it.
@@ -348,6 +349,11 @@ func (p plain) Digest(ctx context.Context, q hosts.ContentQuery,
 func (p plain) Damage(ctx context.Context, dataset string) (zfs.Damage, error) {
 	d, err := p.CLI.Damage(ctx, zfs.PoolOf(dataset))
 	return d.Within(dataset), err
+}
+
+// Permitted returns what zfs allow permits to the account on a dataset.
+func (p plain) Permitted(ctx context.Context, dataset string) (zfs.Permitted, error) {
+	return p.CLI.Permitted(ctx, dataset, p.facts.User, p.groups)
 }
 
 // Facts returns the facts read by Open or Reach.

@@ -115,11 +115,12 @@ func TestParseSurvey(t *testing.T) {
 	require.Equal(t, toolsOf("nc", sysinfo.OpenBSD), tools)
 
 	// FreeBSD 14.
-	f, tools = parseSurvey("hostname nas\nkernel 14.1-RELEASE\nuser root\nuid 0\nboot \nconnection 10.77.0.1 54968 10.77.0.2 22\n" +
+	f, tools = parseSurvey("hostname nas\nkernel 14.1-RELEASE\nuser root\ngroups wheel operator\nuid 0\nboot \nconnection 10.77.0.1 54968 10.77.0.2 22\n" +
 		"cpus 4\nzfs 2.2.4-FreeBSD_g256659204\ntool /sbin/zfs\nmbuffer \nhelp nc\nusage: nc [-46DdEFhklMNnrStUuvz] [-e policy] [-I length] [-i interval]\n" +
 		"\tCommand Summary:\n\t\t-4\t\tUse IPv4\n\t\t-N\t\tShutdown the network socket after EOF on stdin\n\t\t--no-tcpopt\tDisable TCP options\n")
 	require.Equal(t, "2.2.4-FreeBSD_g256659204", f.ZFS)
-	tools.mbuffer = true
+	require.Equal(t, []string{"wheel", "operator"}, tools.groups)
+	tools.mbuffer, tools.groups = true, nil
 	require.Equal(t, toolsOf("nc", sysinfo.OpenBSD), tools)
 
 	// An unknown nc and a known one.

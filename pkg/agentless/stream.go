@@ -79,7 +79,7 @@ func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, path path) (t
 		return nil, err
 	}
 	s, err := h.openSink(ctx, "zfs receive "+r.Target, zfs.Failure{Op: zfs.OpReceive, Subject: r.Target,
-		Argv: append([]string{"zfs"}, args...), Properties: slices.Collect(maps.Keys(r.Set)), Rollback: r.Rollback}, path)
+		Argv: append([]string{"zfs"}, args...), Properties: slices.Collect(maps.Keys(r.Set))}, path)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ cat <<END
 hostname $(uname -n)
 kernel $(uname -r)
 user $(id -un)
+groups $(id -Gn)
 uid $(id -u)
 boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
 connection $SSH_CONNECTION
@@ -47,6 +48,8 @@ func parseSurvey(text string) (f hosts.Facts, t tools) {
 			f.Kernel = value
 		case "user":
 			f.User = value
+		case "groups":
+			t.groups = strings.Fields(value)
 		case "uid":
 			f.Root = value == "0"
 		case "boot":
@@ -70,8 +73,9 @@ func parseSurvey(text string) (f hosts.Facts, t tools) {
 	return f, t
 }
 
-// tools are the programs on the host that streams need.
+// tools are the programs on the host that streams need, and the groups of the account.
 type tools struct {
+	groups  []string // of the account
 	zfs     bool
 	zpool   bool // known only for an account without a shell
 	mbuffer bool

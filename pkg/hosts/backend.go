@@ -43,6 +43,7 @@ type Tools interface {
 	// RunDirectory is a directory that processes of this host share until it reboots.
 	RunDirectory() string
 
+	Permitted(ctx context.Context, dataset, user string, groups []string) (zfs.Permitted, error)
 	InheritKey(ctx context.Context, dataset string) error
 	MakeEncryptionRoot(ctx context.Context, dataset string) error
 	RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (zfs.DrillResult, error)

@@ -42,6 +42,7 @@ type Plain interface {
 	Damage(ctx context.Context, dataset string) (zfs.Damage, error)
 	Revert(ctx context.Context, snapshot string) error
 	Sync(ctx context.Context, dataset string) error
+	Permitted(ctx context.Context, dataset string) (zfs.Permitted, error)
 }
 
 // Copies has the operations on restored and replicated datasets that zfs(8) suffices for.

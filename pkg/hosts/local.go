@@ -127,6 +127,11 @@ func (l *Local) HostFacts(context.Context) (Facts, error) {
 	return f, nil
 }
 
+// Permitted returns what zfs allow permits to this process on a dataset.
+func (l *Local) Permitted(ctx context.Context, dataset string) (zfs.Permitted, error) {
+	return l.tools.Permitted(ctx, dataset, cli.UserName(), cli.GroupNames())
+}
+
 func (l *Local) Snapshot(ctx context.Context, snapshots []string) error {
 	return l.with(ctx, func(ctx context.Context, b cli.Backend) error { return b.Snapshot(ctx, snapshots) })
 }

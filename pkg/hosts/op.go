@@ -33,6 +33,9 @@ type Op[A, R any] struct {
 	long bool
 	// secret arguments are never logged.
 	secret bool
+	// acts are the operations of ZFS that it runs and that need permissions, as in zfs.Act.Op. onCopy
+	// replaces them on the host of a copy, unless it is nil.
+	acts, onCopy []string
 }
 
 // fullFunc runs an operation on a host on which zxfer runs. progress may be nil.
@@ -55,6 +58,8 @@ type Operation interface {
 	MaxRequest() int
 	// MaxAnswer returns the maximum cost of an answer to encoded arguments of that many bytes.
 	MaxAnswer(args any, request int) int
+	// Acts returns the operations of ZFS that it runs, as in zfs.Act.Op. copied is set on the host of a copy.
+	Acts(copied bool) []string
 	// Decode decodes the arguments of a request from another host.
 	Decode(body []byte) (args any, err error)
 	// Request returns a request with arguments of the operation's type.
@@ -135,6 +140,13 @@ func (o Op[A, R]) Secret() bool    { return o.secret }
 func (o Op[A, R]) Plain() bool     { return o.full == nil }
 func (o Op[A, R]) MaxRequest() int { return max(o.request, budget.MinLimit) }
 func (o Op[A, R]) lacking() string { return o.ability }
+
+func (o Op[A, R]) Acts(copied bool) []string {
+	if copied && o.onCopy != nil {
+		return o.onCopy
+	}
+	return o.acts
+}
 
 func (o Op[A, R]) MaxAnswer(args any, request int) int {
 	cost := budget.MinLimit + 4*request // an error repeats parts of the request

@@ -18,7 +18,7 @@ import (
 // Operations returns all operations.
 func Operations() []Operation {
 	return []Operation{
-		OpFacts, OpHostFacts, OpList, OpDatasetOf, OpProperties, OpEstimate, OpHolds,
+		OpFacts, OpHostFacts, OpList, OpDatasetOf, OpProperties, OpEstimate, OpHolds, OpPermitted,
 		OpSnapshot, OpSnapshotFrozen, OpHold, OpRelease, OpBookmark, OpDestroy, OpCreateParents, OpDiscardPartial,
 		OpDigest, OpOffer, OpTransfer, OpReadFiles, OpBlockSizes, OpInspectDevice, OpDeviceState, OpDigestDevice, OpDigestVolume, OpCapture, OpMeasure,
 		OpSetProperties, OpMount, OpMountpoints, OpUnmount, OpRollback, OpInheritKey, OpInheritKeyAsserted, OpMakeEncryptionRoot, OpInUse,
@@ -139,14 +139,23 @@ var OpHolds = Op[[]string, map[string][]string]{
 	check:   func(snapshots []string, tags *map[string][]string) error { return checkHolds(snapshots, *tags) },
 }
 
+// OpPermitted returns the permissions that zfs allow gave, on an existing dataset, to the account that zxfer
+// uses there.
+var OpPermitted = Op[string, zfs.Permitted]{
+	name:  "permitted",
+	plain: Plain.Permitted,
+	check: func(_ string, p *zfs.Permitted) error { return p.Check() },
+}
+
 // OpSnapshot takes all snapshots ("pool/a@x") in one transaction.
-var OpSnapshot = Op[[]string, None]{name: "snapshot", plain: withoutAnswer(Plain.Snapshot), request: manyNames}
+var OpSnapshot = Op[[]string, None]{name: "snapshot", plain: withoutAnswer(Plain.Snapshot), request: manyNames, acts: []string{zfs.OpSnapshot}}
 
 // OpSnapshotFrozen takes snapshots in one transaction while the requested applications are frozen. It
 // runs commands and database clients. It sets freeze.Property on the snapshots that are proven to be
 // consistent. A failure to freeze is part of the result, not an error.
 var OpSnapshotFrozen = Op[freeze.Request, freeze.Result]{
 	name:    "snapshot-frozen",
+	acts:    []string{zfs.OpSnapshot, zfs.OpSet},
 	full:    withoutProgress((*Local).SnapshotFrozen),
 	ability: "freeze applications for a snapshot",
 	request: manyNames,
@@ -158,6 +167,7 @@ var OpSnapshotFrozen = Op[freeze.Request, freeze.Result]{
 // OpHold places a user hold on each snapshot. It ignores existing holds.
 var OpHold = Op[Tagged, None]{
 	name: "hold",
+	acts: []string{zfs.OpHold},
 	plain: withoutAnswer(func(on Plain, ctx context.Context, h Tagged) error {
 		return on.Hold(ctx, h.Tag, h.Snapshots)
 	}),
@@ -167,6 +177,7 @@ var OpHold = Op[Tagged, None]{
 // OpRelease removes holds. It ignores missing holds and snapshots.
 var OpRelease = Op[Tagged, None]{
 	name: "release",
+	acts: []string{zfs.OpRelease},
 	plain: withoutAnswer(func(on Plain, ctx context.Context, h Tagged) error {
 		return on.Release(ctx, h.Tag, h.Snapshots)
 	}),
@@ -175,22 +186,23 @@ var OpRelease = Op[Tagged, None]{
 
 // OpBookmark creates bookmarks. The map is from full bookmark name to full snapshot name. It ignores
 // existing bookmarks with the same GUID.
-var OpBookmark = Op[map[string]string, None]{name: "bookmark", plain: withoutAnswer(Plain.Bookmark), request: manyNames}
+var OpBookmark = Op[map[string]string, None]{name: "bookmark", plain: withoutAnswer(Plain.Bookmark), request: manyNames, acts: []string{zfs.OpBookmark}}
 
 // OpDestroy destroys snapshots ("pool/a@x") and bookmarks ("pool/a#x"), never datasets. It ignores
 // missing names.
-var OpDestroy = Op[[]string, None]{name: "destroy", plain: withoutAnswer(Plain.Destroy), request: manyNames}
+var OpDestroy = Op[[]string, None]{name: "destroy", plain: withoutAnswer(Plain.Destroy), request: manyNames, acts: []string{zfs.OpDestroy}}
 
 // OpCreateParents creates missing ancestors of a dataset as filesystems with canmount=off.
-var OpCreateParents = Op[string, None]{name: "create-parents", plain: withoutAnswer(Plain.CreateParents)}
+var OpCreateParents = Op[string, None]{name: "create-parents", plain: withoutAnswer(Plain.CreateParents), acts: []string{zfs.OpCreate}}
 
 // OpDiscardPartial discards the partially received state of a dataset.
-var OpDiscardPartial = Op[string, None]{name: "discard-partial", plain: withoutAnswer(Plain.DiscardPartial)}
+var OpDiscardPartial = Op[string, None]{name: "discard-partial", plain: withoutAnswer(Plain.DiscardPartial), acts: []string{zfs.OpDiscard}}
 
 // OpDigest generates a stream and returns the digest of its contents instead of sending it (see
 // zfs.ContentDigest).
 var OpDigest = Op[ContentQuery, Digest]{
 	name:       "digest",
+	acts:       []string{zfs.OpSend},
 	plainWatch: Plain.Digest,
 	request:    manyStreams,
 	check:      func(_ ContentQuery, d *Digest) error { return checkDigest(d) },
@@ -211,6 +223,8 @@ var OpOffer = Op[tcp.Offer, tcp.Ticket]{
 // OpTransfer does the host's part of a Task.
 var OpTransfer = Op[Task, Result]{
 	name:    "transfer",
+	acts:    []string{zfs.OpSend},
+	onCopy:  []string{zfs.OpReceive},
 	full:    (*Local).Transfer,
 	ability: toMove,
 	request: manyStreams,
@@ -235,6 +249,7 @@ var OpTransfer = Op[Task, Result]{
 // files are part of the digest, not an error.
 var OpReadFiles = Op[files.Query, files.Digest]{
 	name:    "read-files",
+	acts:    []string{zfs.OpMount},
 	full:    (*Local).ReadFiles,
 	ability: "read or restore single files",
 	answer: func(q files.Query, _ int) int {
@@ -251,6 +266,7 @@ var OpReadFiles = Op[files.Query, files.Digest]{
 // no contents.
 var OpBlockSizes = Op[files.BlockQuery, files.BlockSizes]{
 	name:    "block-sizes",
+	acts:    []string{zfs.OpMount},
 	full:    (*Local).ReadBlockSizes,
 	ability: "compare the block sizes of files",
 	answer:  func(files.BlockQuery, int) int { return files.MaxBlockAnswer },
@@ -335,7 +351,7 @@ var OpMeasure = Op[probe.Request, probe.Ceiling]{
 const toGiveBack = "make copies join an encryption root, or check what is in use"
 
 // OpSetProperties changes properties of a dataset.
-var OpSetProperties = Op[zfs.PropertyChange, None]{name: "adjust", plain: withoutAnswer(Plain.SetProperties)}
+var OpSetProperties = Op[zfs.PropertyChange, None]{name: "adjust", plain: withoutAnswer(Plain.SetProperties), acts: []string{zfs.OpSet}}
 
 const toMount = "mount filesystems"
 
@@ -344,6 +360,7 @@ const toMount = "mount filesystems"
 // request asks for it, or "".
 var OpMount = Op[zfs.MountRequest, string]{
 	name:    "mount",
+	acts:    []string{zfs.OpMount},
 	full:    withoutProgress((*Local).Mount),
 	ability: toMount,
 	check:   func(_ zfs.MountRequest, why *string) error { return plausible(why, shown) },
@@ -362,25 +379,27 @@ var OpMountpoints = Op[None, []zfs.Mountpoint]{
 }
 
 // OpUnmount unmounts a filesystem and all mounts below it. It ignores an unmounted one.
-var OpUnmount = Op[string, None]{name: "unmount", plain: withoutAnswer(Plain.Unmount)}
+var OpUnmount = Op[string, None]{name: "unmount", plain: withoutAnswer(Plain.Unmount), acts: []string{zfs.OpUnmount}}
 
 // OpRollback rolls a dataset back to a snapshot, and destroys the newer snapshots and bookmarks that
 // the request names. It refuses if there are others. Repeating the request completes an interrupted
 // one.
 var OpRollback = Op[zfs.Rollback, None]{
 	name:    "rollback",
+	acts:    []string{zfs.OpRollback, zfs.OpDestroy},
 	plain:   withoutAnswer(Plain.Rollback),
 	request: manyNames,
 }
 
 // OpInheritKey makes an encryption root inherit the key of its parent. It refuses unless the
 // properties prove that both keys are the same, because nothing could open the dataset otherwise.
-var OpInheritKey = Op[string, None]{name: "join-key", full: changes((*Local).InheritKey), ability: toGiveBack}
+var OpInheritKey = Op[string, None]{name: "join-key", full: changes((*Local).InheritKey), ability: toGiveBack, acts: []string{zfs.OpChangeKey}}
 
 // OpInheritKeyAsserted is like OpInheritKey, for a named parent and for keys of which ZFS does not
 // show whether they are the same.
 var OpInheritKeyAsserted = Op[zfs.AssertedKey, None]{
 	name:    "take-key",
+	acts:    []string{zfs.OpChangeKey},
 	full:    changes((*Local).InheritKeyAsserted),
 	ability: toGiveBack,
 }
@@ -389,6 +408,7 @@ var OpInheritKeyAsserted = Op[zfs.AssertedKey, None]{
 // key. It ignores encryption roots. OpInheritKey undoes it while both keys are the same.
 var OpMakeEncryptionRoot = Op[string, None]{
 	name:    "part-key",
+	acts:    []string{zfs.OpChangeKey},
 	full:    changes((*Local).MakeEncryptionRoot),
 	ability: toGiveBack,
 }
@@ -420,7 +440,7 @@ var OpDamage = Op[string, zfs.Damage]{
 }
 
 // OpScrub starts a scrub of the dataset's pool and returns immediately.
-var OpScrub = Op[string, None]{name: "scrub", full: changes((*Local).Scrub), ability: "heal the pool"}
+var OpScrub = Op[string, None]{name: "scrub", full: changes((*Local).Scrub), ability: "heal the pool", acts: []string{zfs.OpScrub}}
 
 const toUseDisks = "import or export pools"
 
@@ -440,11 +460,11 @@ var OpFindPools = Op[zfs.PoolQuery, zfs.FoundPools]{
 
 // OpImportPool imports a pool without mounting its datasets. ZFS refuses pools that another host may
 // use.
-var OpImportPool = Op[zfs.PoolImport, None]{name: "import-pool", full: changes((*Local).ImportPool), ability: toUseDisks}
+var OpImportPool = Op[zfs.PoolImport, None]{name: "import-pool", full: changes((*Local).ImportPool), ability: toUseDisks, acts: []string{zfs.OpImport}}
 
 // OpExportPool exports a pool that OpImportPool has imported, by its GUID. It ignores a pool that is
 // not imported, and refuses pools that others imported.
-var OpExportPool = Op[zfs.PoolExport, None]{name: "export-pool", full: changes((*Local).ExportPool), ability: toUseDisks}
+var OpExportPool = Op[zfs.PoolExport, None]{name: "export-pool", full: changes((*Local).ExportPool), ability: toUseDisks, acts: []string{zfs.OpExport}}
 
 // OpSync writes out the open transaction group of the dataset's pool. Before that, properties such as
 // "written" lack the last seconds.
@@ -452,11 +472,12 @@ var OpSync = Op[string, None]{name: "sync", plain: withoutAnswer(Plain.Sync)}
 
 // OpRevert rolls a dataset back to a snapshot ("pool/a@x"). All newer snapshots must have
 // zfs.HealPrefix; it destroys them.
-var OpRevert = Op[string, None]{name: "revert", plain: withoutAnswer(Plain.Revert)}
+var OpRevert = Op[string, None]{name: "revert", plain: withoutAnswer(Plain.Revert), acts: []string{zfs.OpRollback, zfs.OpDestroy}}
 
 // OpCreateDrillClone creates a clone that is not mounted, and returns its name.
 var OpCreateDrillClone = Op[zfs.DrillClone, string]{
 	name:  "clone-aside",
+	acts:  []string{zfs.OpClone, zfs.OpMount},
 	plain: Plain.CreateDrillClone,
 	check: checkDrillClone,
 }
@@ -464,6 +485,7 @@ var OpCreateDrillClone = Op[zfs.DrillClone, string]{
 // OpDestroyDrillClones destroys drill clones and nothing else.
 var OpDestroyDrillClones = Op[zfs.DrillClones, None]{
 	name:    "remove-aside",
+	acts:    []string{zfs.OpDestroy},
 	plain:   withoutAnswer(Plain.DestroyDrillClones),
 	request: manyNames,
 }
@@ -472,6 +494,7 @@ var OpDestroyDrillClones = Op[zfs.DrillClones, None]{
 // not an error.
 var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
 	name:    "run-aside",
+	acts:    []string{zfs.OpMount},
 	full:    withoutProgress((*Local).RunInDrillClone),
 	ability: "run a drill command",
 	answer:  func(zfs.DrillCommand, int) int { return 4 * zfs.MaxDrillOutput },
@@ -483,6 +506,7 @@ var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
 // ignores copies that are renamed already. An empty list asks whether this is permitted.
 var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{
 	name:  "set-aside",
+	acts:  []string{zfs.OpRename},
 	plain: withoutAnswer(Plain.RenameDiverged),
 }
 
@@ -492,6 +516,7 @@ var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{
 // permitted.
 var OpRenameCopies = Op[[]zfs.RenamedCopy, None]{
 	name:    "rename-copies",
+	acts:    []string{zfs.OpRename},
 	full:    changes((*Local).RenameCopies),
 	ability: "rename copies of renamed datasets",
 	request: manyNames,
@@ -502,6 +527,7 @@ var OpRenameCopies = Op[[]zfs.RenamedCopy, None]{
 // list asks whether this is permitted.
 var OpDestroyOrphans = Op[[]zfs.Orphan, None]{
 	name:    "remove-gone",
+	acts:    []string{zfs.OpDestroy, zfs.OpSet},
 	full:    changes((*Local).DestroyOrphans),
 	ability: "destroy copies of deleted datasets",
 	request: manyNames,

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -206,6 +207,7 @@ func (d *doctor) plan(ctx context.Context) error {
 	}
 	d.planned, d.report.Plan = p, commands(&p)
 	d.input = d.ends.input(&d.state, &p)
+	d.readPermissions(ctx)
 	if d.req.wants("holds") {
 		d.input.Holds = holds(ctx, &d.source, &d.state.Source, d.watch.Log)
 	}
@@ -215,6 +217,23 @@ func (d *doctor) plan(ctx context.Context) error {
 	a, err := transferArchive(d.input)
 	d.report.Archives = append(d.report.Archives, a)
 	return err
+}
+
+// readPermissions reads the permissions of users other than root. On failure, they stay unknown.
+func (d *doctor) readPermissions(ctx context.Context) {
+	at := d.input.Grantees()
+	for i, e := range []*end{&d.source, &d.target} {
+		h := []*preflight.Host{&d.input.Source, &d.input.Target}[i]
+		if h.Root || h.User == "" || d.input.Plan.Steps() == 0 {
+			continue
+		}
+		p, err := hosts.Call(ctx, hosts.By(e.Retry), hosts.OpPermitted, at[i])
+		if err != nil {
+			d.watch.Log(fmt.Sprintf("%s: the permissions of %s are unknown: %v", e.Label(), h.User, err))
+			continue
+		}
+		h.Permitted = &p
+	}
 }
 
 func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err error) {

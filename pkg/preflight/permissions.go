@@ -2,8 +2,8 @@ package preflight
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
@@ -11,151 +11,151 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// permissions notes the command that delegates the plan's permissions to a user who is not
-// root. Whether they are delegated already, or /dev/zfs is accessible, is not known here.
-//
-// https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html
+// permissions notes the command that grants the permissions which the plan needs and a user who is not root
+// lacks. Whether /dev/zfs is accessible is not known here.
 func permissions(in *Input) []finding.Finding {
-	if in.Plan.Steps() == 0 {
-		return nil
-	}
 	var out []finding.Finding
-	ask := func(h Host, dataset string, perms []string) {
-		if h.Root || h.User == "" {
-			return
+	for _, p := range in.needed() {
+		if p.host.Root || p.host.User == "" || len(p.missing) == 0 {
+			continue
 		}
 		out = append(out, finding.Finding{
-			Host: h.Name, Severity: finding.Note,
-			Summary:  fmt.Sprintf("%s is not root: it needs ZFS permissions on %s", h.User, dataset),
-			Evidence: "effective user " + h.User,
-			Remedy:   "as root, once: " + remedy.MarkRoot(delegate(h, dataset, perms)),
+			Host: p.host.Name, Severity: finding.Note,
+			Summary:  fmt.Sprintf("%s is not root: it needs ZFS permissions on %s", p.host.User, p.dataset),
+			Evidence: "effective user " + p.host.User,
+			Remedy:   "as root, once: " + remedy.MarkRoot(zfs.AllowCommand(p.host.User, p.missing, p.dataset)),
 		})
 	}
-	ask(in.Source, in.SourceListing.Root, sendPermissions(in))
-	ask(in.Target, nearestExisting(&in.TargetListing), receivePermissions(in))
 	return out
 }
 
-// delegate returns the command that grants permissions to the user of a host.
-func delegate(h Host, dataset string, perms []string) string {
-	slices.Sort(perms)
-	return remedy.Command("zfs", "allow", "-u", userOf(h), strings.Join(slices.Compact(perms), ","), dataset)
+// needed are the permissions that a plan needs on one host.
+type needed struct {
+	host    *Host
+	dataset string   // on which they are needed
+	missing []string // without those that the host reported
 }
 
-// userOf returns the user who needs permissions on a host, or someUser if zxfer runs as root.
-func userOf(h Host) string {
-	if h.Root || h.User == "" {
-		return someUser
+// needed returns the permissions that the plan needs, or nil if it changes nothing.
+func (in *Input) needed() []needed {
+	if in.Plan.Steps() == 0 {
+		return nil
 	}
-	return h.User
-}
-
-// someUser is a placeholder for a user name.
-const someUser = "USER"
-
-func sendPermissions(in *Input) []string {
-	raw, ranges := true, false
-	for _, st := range in.Plan.Streams() {
-		raw = raw && st.Send.Flags.Raw
-		ranges = ranges || len(st.Send.Through) > 0
-	}
-	// A range places holds while it is sent.
-	return []string{sendPermission(in.Source.ZFS, raw, ranges), "hold", "snapshot", "bookmark"}
-}
-
-// sendPermission returns the weakest sufficient permission to send: send:raw, which never
-// decrypts, if all streams are raw. 2.4.0 does not accept it for ranges (-I).
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.4.1/module/zfs/zfs_ioctl.c (zfs_secpolicy_send)
-func sendPermission(zfsVersion string, raw, ranges bool) string {
-	since := zfs.Release{2, 4, 0}
-	if ranges {
-		since = zfs.Release{2, 4, 1}
-	}
-	if v, ok := zfs.ParseRelease(zfsVersion); ok && raw && !v.Before(since) {
-		return "send:raw"
-	}
-	return "send"
-}
-
-func receivePermissions(in *Input) []string {
-	perms := []string{"create", "mount"}
-	rollback := false
-	for _, d := range in.Plan.Datasets {
-		if d.Discard != "" {
-			perms = append(perms, "destroy")
+	at := in.Grantees()
+	var out []needed
+	for i, w := range []zfs.Work{SourceWork(&in.Plan, in.Source.ZFS), TargetWork(&in.Plan, in.Target.ZFS)} {
+		h := []*Host{&in.Source, &in.Target}[i]
+		missing := w.Permissions()
+		if h.Permitted != nil {
+			missing = h.Permitted.Missing(missing, true)
 		}
-		for _, st := range d.Steps {
-			if st.Receive.Rollback {
-				rollback = true
-				perms = append(perms, "rollback", "destroy")
-			}
-			if st.Kind == plan.Clone {
-				perms = append(perms, "clone")
-			}
-			for name := range st.Receive.Set {
-				if zfs.UserProperty(name) {
-					name = "userprop"
-				}
-				perms = append(perms, name)
-			}
-		}
+		out = append(out, needed{h, at[i], missing})
 	}
-	return append(perms, ReceivePermission(in.Target.ZFS, rollback))
+	return out
 }
 
-// ReceivePermission returns the weakest sufficient permission to receive: receive:append if
-// nothing is rolled back. A user with receive may destroy data by receive -F.
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.3.2/module/zfs/zfs_ioctl.c (zfs_secpolicy_recv)
-func ReceivePermission(zfsVersion string, rollback bool) string {
-	if v, ok := zfs.ParseRelease(zfsVersion); ok && !rollback && !v.Before(zfs.Release{2, 3, 2}) {
-		return "receive:append"
-	}
-	return "receive"
+// Grantees returns the datasets of the source and of the target on which the plan needs permissions.
+func (in *Input) Grantees() [2]string {
+	return [2]string{in.SourceListing.Root, Grantee(TargetWork(&in.Plan, ""), &in.TargetListing)}
 }
 
-// nearestExisting returns the target or its nearest existing ancestor, on which permissions can
-// be granted.
-func nearestExisting(l *zfs.Listing) string {
-	if n := len(l.Ancestors); len(l.Datasets) == 0 && n > 0 {
+// Grantee returns the dataset of a target's listing on which permissions for work can be granted: the root of
+// the copy, or its nearest existing ancestor.
+func Grantee(w zfs.Work, l *zfs.Listing) string {
+	if n := len(l.Ancestors); n > 0 && w.At(l.Root, len(l.Datasets) > 0) != l.Root {
 		return l.Ancestors[n-1].Name
 	}
 	return l.Root
 }
 
-// Allow returns shell lines for both hosts, each group below a comment that names the host.
-// They delegate the plan's permissions to users who are not root. If zxfer runs as root, they
-// contain a placeholder for the user.
+// nearestExisting returns the root of the copy or its nearest existing ancestor.
+func nearestExisting(l *zfs.Listing) string { return Grantee(zfs.Work{}, l) }
+
+// SourceWork returns what a plan does on the source.
+func SourceWork(p *plan.Plan, zfsVersion string) zfs.Work {
+	w := zfs.Work{ZFS: zfsVersion, Raw: true}
+	for _, st := range p.Streams() {
+		w.Ops, w.Raw, w.Ranges = []string{zfs.OpSend}, w.Raw && st.Send.Flags.Raw, w.Ranges || len(st.Send.Through) > 0
+	}
+	return w
+}
+
+// TargetWork returns what a plan does on the target.
+func TargetWork(p *plan.Plan, zfsVersion string) zfs.Work {
+	w := zfs.Work{ZFS: zfsVersion}
+	add := func(needed bool, ops ...string) {
+		if needed {
+			w.Ops = append(w.Ops, ops...)
+		}
+	}
+	for _, d := range p.Datasets {
+		add(d.Rename != nil, zfs.OpRename)
+		w.Renames = w.Renames || d.Rename != nil
+		add(d.Discard != "", zfs.OpDiscard)
+		add(d.CreateParents, zfs.OpCreate)
+		add(len(d.DestroyedFirst) > 0, zfs.OpDestroy)
+		add(len(d.MovedHolds) > 0, zfs.OpHold, zfs.OpRelease)
+		add(len(d.SetAfter) > 0, zfs.OpSet)
+		w.Properties = slices.AppendSeq(w.Properties, maps.Keys(d.SetAfter))
+		for _, st := range d.Steps {
+			add(true, zfs.OpReceive)
+			add(st.Kind == plan.Clone, zfs.OpClone)
+			w.RollsBack = w.RollsBack || st.Receive.Rollback
+			w.Properties = slices.AppendSeq(w.Properties, maps.Keys(st.Receive.Set))
+		}
+	}
+	add(len(p.ToJoin()) > 0, zfs.OpChangeKey)
+	return w
+}
+
+// someUser is a placeholder for a user name.
+const someUser = "USER"
+
+// Allow returns shell lines for both hosts, each group below a comment that names the host. They grant the
+// permissions that the plan needs, except those that the host's user has. If zxfer runs as root, they contain a
+// placeholder for the user.
 func Allow(in Input) []string {
-	if in.Plan.Steps() == 0 {
-		return nil
+	var lines []string
+	commented := map[string]bool{}
+	comment := func(h *Host, when string) {
+		line := "# as root on " + h.Name + when
+		if commented[line] {
+			return
+		}
+		commented[line] = true
+		if h.Root || h.User == "" {
+			line += " (" + someUser + ": the account that zxfer runs as)"
+		}
+		lines = append(lines, line)
 	}
-	top := nearestExisting(&in.TargetListing)
-	lines := []string{shellComment(in.Source, ""), delegate(in.Source, in.SourceListing.Root, sendPermissions(&in))}
-	if in.Target.Name != in.Source.Name {
-		lines = append(lines, shellComment(in.Target, ""))
+	allow := func(h *Host, missing []string, dataset string) {
+		user := h.User
+		if h.Root || user == "" {
+			user = someUser
+		}
+		lines = append(lines, zfs.AllowCommand(user, missing, dataset))
 	}
-	perms := receivePermissions(&in)
-	if len(in.Plan.ToJoin()) > 0 {
-		perms = append(perms, "change-key")
+	all := in.needed()
+	for _, n := range all {
+		if len(n.missing) == 0 {
+			lines = append(lines, "# nothing is missing on "+n.host.Name+": "+n.host.User+" has all permissions on "+n.dataset+" that this transfer needs")
+			continue
+		}
+		comment(n.host, "")
+		allow(n.host, n.missing, n.dataset)
 	}
-	lines = append(lines, delegate(in.Target, top, perms))
+	key := zfs.Work{ZFS: in.Target.ZFS, Ops: []string{zfs.OpSend}, Raw: true}.Permissions()
+	if in.Target.Permitted != nil {
+		key = in.Target.Permitted.Missing(key, true)
+	}
 	raw := false
 	for _, st := range in.Plan.Streams() {
 		raw = raw || st.Send.Flags.Raw
 	}
-	if raw && in.Target.Name != in.Source.Name {
+	if raw && len(key) > 0 && in.Target.Name != in.Source.Name {
 		// A restricted agent reads the key that must not change from the copy.
-		lines = append(lines, shellComment(in.Target, ", only where its key is --append-only"), delegate(in.Target, top, []string{sendPermission(in.Target.ZFS, true, false)}))
+		comment(&in.Target, ", only where its key is --append-only")
+		allow(&in.Target, key, all[1].dataset)
 	}
 	return lines
-}
-
-// shellComment returns the comment above the lines for a host.
-func shellComment(h Host, when string) string {
-	if userOf(h) == someUser {
-		when += " (" + someUser + ": the account that zxfer runs as)"
-	}
-	return "# as root on " + h.Name + when
 }

@@ -43,6 +43,8 @@ type Host struct {
 	Kernel string      `json:"kernel"`
 	User   string      `json:"user"` // effective; "" = unknown
 	Root   bool        `json:"root"`
+	// Permitted holds the permissions of User on the dataset of Input.Grantees; nil = unknown.
+	Permitted *zfs.Permitted `json:"permitted,omitempty"`
 	// System holds the facts read from the host's files; nil if they were not read.
 	System *sysinfo.System `json:"system,omitempty"`
 	// NoAgent is why zxfer does not run on the host; "" = it runs.
@@ -103,7 +105,7 @@ func transferChecks() []Check {
 		{ID: "dedup", Title: "The copies of deduplicated datasets are deduplicated, too", Needs: "plan, zpool get dedupratio, zfs get dedup", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html", find: deduplicated},
 		{ID: "rewritten", Title: "No increment is as large as its dataset", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.4/8/zfs-rewrite.8.html", find: rewritten},
 		{ID: "pool-full", Title: "The target's pool is not nearly full", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html", find: poolFull},
-		{ID: "permissions", Title: "The users have the permissions that the plan needs", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html", find: permissions},
+		{ID: "permissions", Title: "The users have the permissions that the plan needs", Needs: "plan, both listings, zfs allow", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html", find: permissions},
 		{ID: "keys", Title: "The copies can be read on the target", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keys},
 		{ID: "resume", Title: "No interrupted receive is pending on the target", Needs: "zfs get receive_resume_token", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html", find: resume},
 		{ID: "keystatus", Title: "All required keys are loaded", Needs: "zfs get keystatus", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keyStatus},

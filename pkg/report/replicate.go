@@ -60,9 +60,15 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		fmt.Fprintf(&b, "  %s: no retention: keeps all snapshots\n", oneLine(side))
 	}
 	for _, d := range p.Denied {
+		if d.Command && !verbose {
+			continue
+		}
 		effect := "a run would fail"
 		if d.Harmless {
 			effect = "a run would only note"
+		}
+		if d.Command {
+			effect = "it would fail"
 		}
 		errorText(&b, fmt.Sprintf("  %s: %s: %s when %s: ", oneLine(d.Target), d.Key, effect, d.When), d.Error, d.Hint)
 	}
@@ -74,9 +80,25 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		fmt.Fprintf(&b, "  mail to %s: %s\n", oneLine(strings.Join(n.Mail, ", ")), map[bool]string{true: "each run", false: "first failed run, one each day, next success"}[n.On == "always"])
 	}
 	for _, d := range p.Delegations {
-		fmt.Fprintf(&b, "  %s is not root on %s; the job needs these permissions, once as root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
+		delegationText(&b, d, verbose)
 	}
 	return writeString(w, b.String())
+}
+
+// delegationText describes what the user of a host lacks.
+func delegationText(b *strings.Builder, d *runner.Delegation, verbose bool) {
+	who := fmt.Sprintf("  %s is not root on %s", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"))
+	switch {
+	case d.Unknown != "":
+		fmt.Fprintf(b, "%s, and its permissions are unknown (%s); the job needs these, once as root there: %s\n", who, oneLine(d.Unknown), oneLine(d.Command))
+	case d.Command != "":
+		fmt.Fprintf(b, "%s and lacks permissions that the job needs; once as root there: %s\n", who, oneLine(d.Command))
+	case verbose:
+		fmt.Fprintf(b, "%s: nothing is missing: it has all permissions that the job needs\n", who)
+	}
+	if len(d.RootOnly) > 0 {
+		fmt.Fprintf(b, "%s: on Linux, zfs allow cannot permit: %s\n", who, oneLine(strings.Join(d.RootOnly, ", ")))
+	}
 }
 
 // diskPreview describes the disk of a target.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -52,6 +53,36 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 		require.NotContains(t, b.String(), "\x1b")
 		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text started")
 	}
+}
+
+// TestDelegations expects that a preview names missing permissions, and nothing that the account has.
+func TestDelegations(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		d              runner.Delegation
+		short, verbose string
+	}{
+		{runner.Delegation{Host: "b", User: "ann", Command: "zfs allow -u ann send tank"},
+			"  ann is not root on b and lacks permissions that the job needs; once as root there: zfs allow -u ann send tank\n", ""},
+		{runner.Delegation{User: "ann", Command: "zfs allow -u ann send tank", Unknown: "no answer"},
+			"  ann is not root on this host, and its permissions are unknown (no answer); the job needs these, once as root there: zfs allow -u ann send tank\n", ""},
+		{runner.Delegation{User: "ann"}, "", "  ann is not root on this host: nothing is missing: it has all permissions that the job needs\n"},
+		{runner.Delegation{User: "ann", Command: "zfs allow x", RootOnly: []string{"drill", "disk"}},
+			"  ann is not root on this host and lacks permissions that the job needs; once as root there: zfs allow x\n" +
+				"  ann is not root on this host: on Linux, zfs allow cannot permit: drill, disk\n", ""},
+	} {
+		for verbose, want := range map[bool]string{false: c.short, true: cmp.Or(c.verbose, c.short)} {
+			var b strings.Builder
+			delegationText(&b, &c.d, verbose)
+			require.Equal(t, want, b.String())
+		}
+	}
+	var b strings.Builder
+	p := &runner.Preview{Job: "home", Source: "tank", Denied: []runner.Denied{{Target: "near", Key: "zxfer heal", When: "you run it", Error: "no", Hint: "add", Harmless: true, Command: true}}}
+	require.NoError(t, PreviewText(&b, p, false))
+	require.NotContains(t, b.String(), "heal")
+	require.NoError(t, PreviewText(&b, p, true))
+	require.Contains(t, b.String(), "  near: zxfer heal: it would fail when you run it: no\n    hint: add\n")
 }
 
 // TestDeniedPreview expects that a missing permission fails no run that does not need it.

@@ -3,7 +3,6 @@ package zfs
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"zxfer/pkg/remedy"
@@ -256,6 +255,7 @@ const (
 	OpCreate    = "create"
 	OpDiscard   = "discard" // zfs receive -A
 	OpVersion   = "version"
+	OpAllow     = "allow"
 	OpMount     = "mount"
 	OpLoadKey   = "load-key"
 	OpUnloadKey = "unload-key"
@@ -281,10 +281,10 @@ type Failure struct {
 	Argv    []string
 	Stderr  string
 	Signal  string // signal that ended the process, such as "killed"
-	// Properties are those that a receive or create sets. Rollback reports that a receive may
-	// roll back. Both need additional permissions.
+	// Properties are those that a receive or create sets. Ranges reports that a send has several snapshots.
+	// Both need additional permissions.
 	Properties []string
-	Rollback   bool
+	Ranges     bool
 }
 
 // Err returns the failure as a classified error with a hint.
@@ -379,51 +379,16 @@ func (f Failure) Hint(k Kind) string {
 	return ""
 }
 
-// permissions returns the permissions that an operation needs, without those of its
-// properties.
-//
-// https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html
-func permissions(op string) string {
-	switch op {
-	case OpSend:
-		return "send,snapshot,hold,release,bookmark"
-	case OpReceive:
-		return "receive,create,mount"
-	case OpSnapshot:
-		return "snapshot,mount"
-	case OpDestroy, OpDiscard:
-		return "destroy,mount"
-	case OpCreate:
-		return "create,mount"
-	case OpHold, OpRelease, OpBookmark, OpMount, OpChangeKey, OpRollback:
-		return op
-	case OpUnmount:
-		return OpMount
-	}
-	return ""
-}
-
+// permissionHint names the command that grants the permissions that an operation needs (see Acts).
 func (f Failure) permissionHint(ds string) string {
-	perms := permissions(f.Op)
-	if perms == "" && len(f.Properties) == 0 {
+	w := Work{Ops: []string{f.Op}, Properties: f.Properties, Ranges: f.Ranges}
+	perms := w.Permissions()
+	switch {
+	case RootOnly(w.Ops):
+		return "run it as root: on Linux, zfs allow cannot permit it to another account"
+	case len(perms) == 0:
 		return "run it as root, or let the user open /dev/zfs"
 	}
-	// The dataset does not exist yet, so its parent's permissions apply.
-	if f.Op == OpReceive || f.Op == OpCreate {
-		ds = cmp.Or(ParentOf(ds), ds)
-	}
-	if f.Rollback {
-		perms += ",rollback"
-	}
-	for _, p := range slices.Sorted(slices.Values(f.Properties)) {
-		if UserProperty(p) {
-			p = "userprop"
-		}
-		if !slices.Contains(strings.Split(perms, ","), p) {
-			perms += "," + p
-		}
-	}
-	user := cmp.Or(f.User, "USER")
-	perms = strings.TrimPrefix(perms, ",")
-	return "run it as root, or as root once: " + remedy.MarkRoot(CommandLine([]string{"zfs", "allow", "-u", user, perms, ds}))
+	exists := f.Op != OpReceive && f.Op != OpCreate
+	return "run it as root, or as root once: " + remedy.MarkRoot(AllowCommand(cmp.Or(f.User, "USER"), perms, w.At(ds, exists)))
 }

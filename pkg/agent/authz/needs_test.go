@@ -93,3 +93,14 @@ func TestRefusalNamesMissingGrant(t *testing.T) {
 	_, err := admit(t, g, "scrub", `"vault/x; rm"`)
 	require.NotContains(t, err.Error(), "--allow")
 }
+
+// TestPermittedOfReadableDatasets expects that a key reads the permissions of its account on its datasets and
+// their ancestors, and on no other.
+func TestPermittedOfReadableDatasets(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{Receive: []string{"vault/web1"}}, hosts.On(zfsmem.New("vault/web1"), "test", func(string) {}), func(string) {})
+	for dataset, admitted := range map[string]bool{"vault": true, "vault/web1": true, "vault/web1/a": true, "vault/web": false, "vault/other": false, "tank": false, "": false} {
+		_, err := g.Admit(t.Context(), Request{Op: hosts.OpPermitted.Name(), Body: []byte(`"` + dataset + `"`)})
+		require.Equal(t, admitted, err == nil, dataset)
+	}
+}

@@ -88,6 +88,9 @@ func mayMount(ctx context.Context, g *Guard, m *zfs.MountRequest) error {
 	return err
 }
 
+// NoRoleChange is the reason why a restricted key cannot promote a copy or switch roles.
+const NoRoleChange = "no grant of a restricted key permits a change of roles"
+
 // maySetProperties permits making a restored dataset writable, recording the properties of the source on a copy,
 // setting the access properties that a copy lacks, and removing the record of the direction from a source. Only
 // OpMount sets canmount=on, after the mount. No grant permits a change of roles (zfs.RoleProperty).
@@ -106,6 +109,8 @@ func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) erro
 		case name == "readonly" && zfs.CheckValue(name, value) == nil:
 		case name == "canmount" && (value == "noauto" || value == "off"):
 		case name == zfs.CanMountProperty && value == "on":
+		case name == zfs.RoleProperty:
+			return errors.New(NoRoleChange)
 		default:
 			return fmt.Errorf("setting property %q to %q is not permitted", clipName(name), clipName(value))
 		}

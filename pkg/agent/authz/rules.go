@@ -28,6 +28,7 @@ func rules() map[string]anyRule {
 		of(hosts.OpProperties, reads(mayProperties).needs("send", "receive")),
 		of(hosts.OpEstimate, reads(mayEstimate).needs("send")),
 		of(hosts.OpHolds, reads(mayHolds).needs("send", "receive")),
+		of(hosts.OpPermitted, reads(mayPermitted).needs("send", "receive")),
 		of(hosts.OpSnapshot, changes(maySnapshot, nameList).needs("send")),
 		of(hosts.OpHold, changes(mayHold, holdNames).needs("send", "receive")),
 		of(hosts.OpRelease, changes(mayRelease, holdNames).needs("send", "receive")),
@@ -217,6 +218,14 @@ func mayRelease(ctx context.Context, g *Guard, h *hosts.Tagged) error {
 // mayHolds permits listing holds.
 func mayHolds(_ context.Context, g *Guard, names *[]string) error {
 	return g.checkSnapshots(*names, g.sendOrReceive(), "holds")
+}
+
+// mayPermitted permits reading the account's own permissions on readable datasets and their ancestors.
+func mayPermitted(_ context.Context, g *Guard, dataset *string) error {
+	if !g.policy.readable(*dataset) && !g.policy.isAncestor(*dataset) {
+		return errOutside(*dataset)
+	}
+	return nil
 }
 
 // mayDiscardPartial permits discarding a partially received state.

@@ -55,7 +55,7 @@ func TestTreeOperationsAskForRolesBelow(t *testing.T) {
 		"adjust":          {ownRole, encode(zfs.PropertyChange{Dataset: "vault/web", Set: map[string]string{zfs.OriginProperty: zfs.Origin{}.Encode()}})},
 	}
 	for _, op := range []string{
-		"facts", "host-facts", "list", "dataset-of", "properties", "estimate", "holds", "snapshot", "hold", "bookmark", "digest", "offer",
+		"facts", "host-facts", "list", "dataset-of", "properties", "estimate", "holds", "permitted", "snapshot", "hold", "bookmark", "digest", "offer",
 		"read-files", "block-sizes", "capture", "occupied", "mountpoints", "damage", "scrub", "sync", "clone-aside", "remove-aside", // change no copy
 		"mount", "revert", // only a restored dataset, and a snapshot of a heal
 		"snapshot-frozen", "inspect-device", "device-state", "digest-device", "digest-volume", "measure", "unmount", "rollback",

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
 )
 
 // guardedReplica is a replica that serves a restricted key.
@@ -79,19 +81,69 @@ func TestCheckKnowsGrants(t *testing.T) {
 			require.NoError(t, err)
 			preview, err := New(r.dir, guardedReplica{r, p}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Preview(t.Context(), r.job)
 			require.NoError(t, err)
-			var got []string
+			var got, commands []string
 			for _, d := range preview.Denied {
+				if d.Command {
+					require.True(t, d.Harmless)
+					commands = append(commands, d.Target+" "+d.Key)
+					continue
+				}
 				hint, _, _ := strings.Cut(strings.TrimPrefix(d.Hint, "in authorized_keys on local: "), ";")
 				got = append(got, d.Target+" "+d.Key+": "+hint)
 				require.Equal(t, d.Key == "bookmarks", d.Harmless)
 				require.Contains(t, d.Hint, "the key has: --allow receive=dst/copy --allow send=src", "the grants that the key has")
 			}
 			require.ElementsMatch(t, c.want, got)
+			require.ElementsMatch(t, []string{"source zxfer heal", "source zxfer restore", "source zxfer replicate switch",
+				"t zxfer heal", "t zxfer restore", "t zxfer replicate switch"}, commands)
 			if len(c.want) > 0 {
 				require.ErrorContains(t, preview.Err(), "would")
 			}
 		})
 	}
+}
+
+// TestCheckNamesCommandsOfKey expects that a preview names the grants that heal and restore need, and says that
+// no grant permits a change of roles. The printed grants permit what the commands ask for.
+func TestCheckNamesCommandsOfKey(t *testing.T) {
+	t.Parallel()
+	const jobOnly = "--allow send=src --allow receive=dst/copy"
+	commands := func(flags string) map[string]string {
+		r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+		r.job.Targets[0].Retention = nil
+		p, err := authz.ParseFlags(strings.Fields(flags))
+		require.NoError(t, err)
+		preview, err := New(r.dir, guardedReplica{r, p}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Preview(t.Context(), r.job)
+		require.NoError(t, err)
+		require.NoError(t, preview.Err(), "no run needs the commands")
+		out := map[string]string{}
+		for _, d := range preview.Denied {
+			out[d.Target+" "+d.Key] = strings.TrimPrefix(strings.Split(d.Hint, ";")[0], "in authorized_keys on local: ")
+		}
+		return out
+	}
+	roles := map[string]string{"source zxfer replicate switch": "use a key that is not restricted", "t zxfer replicate switch": "use a key that is not restricted"}
+	want := map[string]string{"source zxfer heal": "add --allow heal=src", "source zxfer restore": "add --allow restore=src",
+		"t zxfer heal": "add --allow heal=dst/copy", "t zxfer restore": "add --allow send=dst/copy"}
+	flags := jobOnly
+	for _, change := range want {
+		flags += strings.TrimPrefix(change, "add")
+	}
+	maps.Copy(want, roles)
+	require.Equal(t, want, commands(jobOnly))
+	require.Equal(t, roles, commands(flags))
+
+	// The most that a key can have does not permit a role.
+	for _, g := range authz.AllGrants() {
+		flags += " --allow " + g.Verb + "=dst"
+	}
+	p, err := authz.ParseFlags(strings.Fields(flags))
+	require.NoError(t, err)
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+	h, err := guardedReplica{r, p}.Open(t.Context(), hosts.Address{})
+	require.NoError(t, err)
+	err = hosts.Run(t.Context(), h, hosts.OpSetProperties, zfs.PropertyChange{Dataset: "dst/copy", Set: map[string]string{zfs.RoleProperty: "x"}})
+	require.ErrorContains(t, err, authz.NoRoleChange)
 }
 
 // TestStatusWithoutHealGrant expects that a healthy job whose key has no heal= grant reports nothing about

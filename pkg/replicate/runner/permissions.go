@@ -3,104 +3,103 @@ package runner
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
-// Delegation is the command that lets an unprivileged user do a job's part on one host.
+// Delegation concerns a host where a job does not run as root.
 type Delegation struct {
-	Host    string `json:"host"`
-	User    string `json:"user"`
+	Host string `json:"host"`
+	User string `json:"user"`
+	// Command grants the missing permissions; "" = nothing is missing.
 	Command string `json:"command"`
+	// Unknown is why the permissions could not be read. Command then grants all that the job needs.
+	Unknown string `json:"unknown,omitempty"`
+	// RootOnly are keys of the job file whose operations no permission lets another account than root run on
+	// Linux.
+	RootOnly []string `json:"root_only,omitempty"`
 }
 
-// delegations returns the zfs allow commands for the hosts where a job does not run as root. It
-// includes permissions in force, because not every release lets the user read them. access lists the
-// properties that copies get from the source (see zfs.Dataset.Access).
-func delegations(ctx context.Context, j *replicate.Job, source *side, targets []*side, access []string) []*Delegation {
-	var out []*Delegation
-	for _, s := range append([]*side{source}, targets...) {
-		dataset := source.at.Name
-		if s.target != nil {
-			name := s.target.CopyOf(dataset, dataset)
-			if dataset = zfs.ParentOf(name); dataset == "" { // creating a dataset needs permission on its parent
-				dataset = name
-			}
-		}
-		f, err := s.host.Facts(ctx)
-		if err != nil || f.Root || f.User == "" || dataset == "" {
-			continue // the preview reports the error
-		}
-		out = append(out, &Delegation{Host: s.at.Host, User: f.User,
-			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(j, s.target, f.ZFS, access), ","), dataset})})
+// delegation returns what the user of a side lacks for the job's whole life, or nil if the user is root or
+// unknown. done is what the next run does there, and dataset is where it needs permissions.
+func (w *jobRun) delegation(ctx context.Context, s *side, done zfs.Work, dataset string, tree bool) *Delegation {
+	f, err := s.host.Facts(ctx)
+	if err != nil || f.Root || f.User == "" {
+		return nil // the preview reports the error
 	}
-	return out
+	d := &Delegation{Host: s.at.Host, User: f.User}
+	for _, n := range needs(w.job, s.target) {
+		switch acts := n.op.Acts(s.target != nil); {
+		case n.command:
+		case zfs.RootOnly(acts):
+			d.RootOnly = append(d.RootOnly, n.key) // each key has at most one such operation
+		default:
+			done.Ops = append(done.Ops, acts...)
+		}
+	}
+	if s.target == nil && len(w.job.Freeze) > 0 {
+		done.Ops, done.Properties = append(done.Ops, hosts.OpSnapshotFrozen.Acts(false)...), append(done.Properties, freeze.Property)
+	}
+	if s.target != nil && s.target.Disk != nil {
+		d.RootOnly = append(d.RootOnly, "disk")
+	}
+	done.ZFS = f.ZFS
+	missing := done.Permissions()
+	has, err := hosts.Call(ctx, s.host, hosts.OpPermitted, dataset)
+	if err == nil {
+		missing = has.Missing(missing, tree)
+	} else if ctx.Err() == nil {
+		d.Unknown = err.Error()
+	}
+	if len(missing) > 0 {
+		d.Command = zfs.AllowCommand(f.User, missing, dataset)
+	}
+	return d
 }
 
-// permissions returns the permissions that a job needs at target t or, if t is nil, at its source.
-func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string, access []string) []string {
-	var p []string
-	others, retention := "source", j.Retention
-	if t != nil {
-		p = []string{preflight.ReceivePermission(zfsVersion, false), "create", "mount", "canmount", "readonly", "userprop", "compression", "recordsize", "checksum", "copies", "dnodesize", "volblocksize"}
-		for _, name := range access {
-			if !slices.Contains(t.Properties.Exclude, name) {
-				p = append(p, name)
-			}
-		}
-		for name := range t.Properties.Set {
-			if !zfs.UserProperty(name) {
-				p = append(p, name)
-			}
-		}
-		if retention = t.Retention; t.OnDivergence == "rotate" || t.FollowsRenames() {
-			p = append(p, "rename")
-		}
-		if t.Mirror != nil {
-			p = append(p, "destroy")
-		}
-	} else {
-		others = "target"
-		if j.Snapshots.Take != "" {
-			p = append(p, "snapshot", "mount") // taking a snapshot needs both
-		}
-		if len(j.Freeze) > 0 {
-			p = append(p, "userprop") // freeze.Property
-		}
-		if len(j.Targets) > 0 {
-			p = append(p, "send")
-			if j.Bookmarks != "none" {
-				p = append(p, "bookmark")
-			}
-		}
-	}
-	if len(j.Targets) > 0 && j.Holds != "none" && j.Holds != others {
-		p = append(p, "hold", "release")
-	}
-	if retention != nil {
-		p = append(p, "destroy", "mount") // targets already have mount
-	}
-	slices.Sort(p)
-	return slices.Compact(p)
+// planned is the plan for one target: of the next run, and as if there were no copies yet.
+type planned struct {
+	*side
+	now, first *plan.Plan
+	listing    zfs.Listing // of the target, before the run
 }
 
-// accessOf returns the names of the properties in zfs.Dataset.Access of any dataset, sorted.
-func accessOf(datasets []*zfs.Dataset) []string {
-	names := map[string]bool{}
-	for _, d := range datasets {
-		for name := range d.Access() {
-			names[name] = true
+// delegations returns the delegations of the source and of the targets with a plan.
+func (w *jobRun) delegations(ctx context.Context, source *zfs.Listing, plans []planned) (all []*Delegation) {
+	sent := zfs.Work{Raw: true}
+	for _, p := range plans {
+		for _, one := range []*plan.Plan{p.now, p.first} {
+			work := preflight.SourceWork(one, "")
+			sent.Ranges, sent.Raw = sent.Ranges || work.Ranges, sent.Raw && work.Raw
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	all = append(all, w.delegation(ctx, w.source, sent, source.Root, w.job.Recursive))
+	for _, p := range plans {
+		work, first := preflight.TargetWork(p.now, ""), preflight.TargetWork(p.first, "")
+		work.Ops, work.Properties = append(work.Ops, first.Ops...), append(work.Properties, first.Properties...)
+		work.Renames = work.Renames || p.target.OnDivergence == "rotate"
+		at := preflight.Grantee(work, &p.listing)
+		all = append(all, w.delegation(ctx, p.side, work, at, w.job.Recursive || at != p.listing.Root))
+	}
+	return slices.DeleteFunc(all, func(d *Delegation) bool { return d == nil })
+}
+
+// firstPlan plans the transfer to a target as if it had no copy yet, for the permissions that any new dataset
+// will need.
+func (w *jobRun) firstPlan(t *side, v *replicate.Survey, target *zfs.Listing) *plan.Plan {
+	b := w.request(t, v)
+	req := b.Plan
+	req.First, req.Rotate = plan.FirstAll, ""
+	p := plan.Make(req, plan.State{Source: b.Survey, Target: zfs.Listing{Root: target.Root, Ancestors: target.Ancestors, Pool: target.Pool}})
+	return &p
 }
 
 // Denied is a job-file key that a side does not permit, because of its restricted key, its host or
@@ -113,6 +112,8 @@ type Denied struct {
 	Hint   string `json:"hint,omitempty"`
 	// Harmless is set if runs do not fail, but only leave something undone.
 	Harmless bool `json:"harmless,omitempty"`
+	// Command is set if Key is a command that the key does not permit. Runs do not need it.
+	Command bool `json:"command,omitempty"`
 }
 
 // need is an operation that a job will run on a side.
@@ -122,6 +123,10 @@ type need struct {
 	op   hosts.Operation
 	// harmless is set if a run without it only leaves something undone.
 	harmless bool
+	// command is set if no run needs it, but a command with the job's hosts.
+	command bool
+	// reads is set if a stream comes from the side, although it has the copy. roles is set for a change of roles.
+	reads, roles bool
 }
 
 // needs returns the operations that a job will run on its source or, if t is not nil, on a target. It
@@ -134,6 +139,10 @@ func needs(j *replicate.Job, t *replicate.Target) (all []need) {
 			}
 		}
 	}
+	command := func(n need) {
+		n.when, n.harmless, n.command = "you run it", true, true
+		all = append(all, n)
+	}
 	sends := len(j.Targets) > 0
 	if t == nil {
 		add(j.Snapshots.Take != "", "snapshots.take", "a snapshot is due", hosts.OpSnapshot)
@@ -143,7 +152,12 @@ func needs(j *replicate.Job, t *replicate.Target) (all []need) {
 		marks := sends && j.Bookmarks != "none"
 		add(marks, "bookmarks", "there is something to send", hosts.OpBookmark)
 		if marks {
-			all = append(all, need{"bookmarks", "a bookmark is superseded", hosts.OpDestroy, true})
+			all = append(all, need{key: "bookmarks", when: "a bookmark is superseded", op: hosts.OpDestroy, harmless: true})
+		}
+		if sends {
+			command(need{key: "zxfer heal", op: hosts.OpDamage})
+			command(need{key: "zxfer restore", op: hosts.OpSetProperties})
+			command(need{key: "zxfer replicate switch", op: hosts.OpSetProperties, roles: true})
 		}
 		return all
 	}
@@ -155,6 +169,9 @@ func needs(j *replicate.Job, t *replicate.Target) (all []need) {
 	add(t.MirrorsSnapshots(), "mirror", "the source no longer has a snapshot of a copy", hosts.OpDestroy)
 	add(t.MirrorsDatasets(), "mirror.gone", "a copy is due to be destroyed", hosts.OpDestroyOrphans)
 	add(j.Drill != nil || t.Drill != nil, "drill", "a drill is due", hosts.OpCreateDrillClone)
+	command(need{key: "zxfer heal", op: hosts.OpDamage})
+	command(need{key: "zxfer restore", op: hosts.OpTransfer, reads: true})
+	command(need{key: "zxfer replicate switch", op: hosts.OpSetProperties, roles: true})
 	return all
 }
 
@@ -166,16 +183,21 @@ func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 		key := w.grantsOf(ctx, s)
 		seen := map[string]bool{}
 		for _, n := range needs(w.job, s.target) {
-			d := Denied{Target: s.name, Key: n.key, When: n.when, Harmless: n.harmless}
+			d := Denied{Target: s.name, Key: n.key, When: n.when, Harmless: n.harmless, Command: n.command}
+			if n.command && key == nil {
+				continue
+			}
 			if err := s.host.Require(ctx, n.op); fault.ClassOf(err) == fault.Refused && n.op.Name() != hosts.OpTransfer.Name() {
 				d.Error, d.Hint = err.Error(), fault.HintOf(err)
 			}
 			if key == nil {
 				// not restricted
-			} else if change := key.Lacks(n.op, root.Name, s.target != nil); change != "" {
+			} else if n.roles {
+				d.Error, d.Hint = authz.NoRoleChange, "use a key that is not restricted"
+			} else if change := key.Lacks(n.op, root.Name, s.target != nil && !n.reads); change != "" {
 				d.Error = fmt.Sprintf("the key of zxfer on %s does not permit it", s.host.Label())
 				d.Hint = fmt.Sprintf("in authorized_keys on %s: %s; the key has: %s", s.host.Label(), change, key)
-				if n.harmless {
+				if n.harmless && !n.command {
 					d.Hint += `; or in the job file: bookmarks = "none"`
 				}
 			}

@@ -130,6 +130,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	taken := withSnapshots(*v.Source, p.Snapshots)
 	v.Source, w.expected = &taken, map[string]map[string]string{}
 	after := &replicate.RunState{Survey: v}
+	var plans []planned
 	for _, t := range w.targets {
 		if b := w.withoutDisk(t); b != nil {
 			p.Targets = append(p.Targets, w.disk(t).preview(b))
@@ -155,6 +156,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 				now.Protect = now.Writable.Command(t.host.At())
 			}
 		}
+		if b.err == nil && b.result.Report.Plan != nil {
+			plans = append(plans, planned{t, b.result.Report.Plan, w.firstPlan(t, v, &b.result.Target), b.result.Target})
+		}
 		w.expected[t.name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
 	}
@@ -168,7 +172,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	sides.Wait()
 	p.Unlimited = w.job.WithoutRetention()
 	p.Drill = w.drillPreview(after.Targets)
-	p.Delegations = delegations(ctx, w.job, w.source, w.targets, accessOf(v.Source.Datasets))
+	p.Delegations = w.delegations(ctx, v.Source, plans)
 	return p, ctx.Err()
 }
 

@@ -16,9 +16,11 @@ package cli
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 
@@ -109,6 +111,17 @@ func (c *CLI) StartChild(cmd *exec.Cmd) error {
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	return c.spawn.run(cmd)
+}
+
+// GroupNames returns the names of the groups of this process. It omits groups without a name.
+func GroupNames() (names []string) {
+	ids, _ := os.Getgroups() // on error, no group counts
+	for _, id := range append(ids, os.Getegid()) {
+		if g, err := user.LookupGroupId(strconv.Itoa(id)); err == nil {
+			names = append(names, g.Name)
+		}
+	}
+	return names
 }
 
 // UserName returns the name of the user who runs the tools, for hints.

@@ -213,6 +213,19 @@ func (c *CLI) DatasetOf(ctx context.Context, path string) (string, error) {
 	return zfs.ParseDataset(strings.TrimSuffix(out, "\n"))
 }
 
+// Permitted returns the permissions that zfs allow gave to a user and its groups on a dataset. ZFS lets every
+// account read them.
+func (c *CLI) Permitted(ctx context.Context, dataset, user string, groups []string) (p zfs.Permitted, err error) {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return p, err
+	}
+	out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpAllow, Subject: dataset}, []string{"allow", dataset})
+	if err != nil {
+		return p, err
+	}
+	return zfs.ParsePermitted(out, dataset, user, groups)
+}
+
 // Properties reads properties of datasets and versions by full name. It skips missing names. If
 // properties is empty, it returns the locally set ones.
 func (c *CLI) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {

@@ -75,7 +75,7 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 	ctx, kill := context.WithCancelCause(ctx)
 	p, err := c.start(ctx, start{
 		tool: c.zfs, args: args, stdin: child, orphan: true,
-		failure: zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Properties: properties, Rollback: r.Rollback},
+		failure: zfs.Failure{Op: zfs.OpReceive, Subject: r.Target, Properties: properties},
 	})
 	if err != nil {
 		kill(nil)
@@ -104,7 +104,7 @@ func (c *CLI) Gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 	if err != nil {
 		err = fmt.Errorf("receive %s: cannot read the key of %s, which must not change: %w", r.Target, dataset, err)
 		if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) {
-			return nil, fault.Failf("let the agent's account read it: "+remedy.MarkRoot("zfs allow -u USER send "+remedy.Word(dataset)), "%w", err)
+			return nil, fault.Failf("let the agent's account read it: "+remedy.MarkRoot(zfs.AllowCommand("USER", zfs.Work{Ops: []string{zfs.OpSend}}.Permissions(), dataset)), "%w", err)
 		}
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error) {
 	ctx, kill := context.WithCancelCause(ctx)
 	p, err := c.start(ctx, start{
 		tool: c.zfs, args: args, stdout: w,
-		failure: zfs.Failure{Op: zfs.OpSend, Subject: subject},
+		failure: zfs.Failure{Op: zfs.OpSend, Subject: subject, Ranges: len(s.Through) > 0},
 	})
 	if err != nil {
 		kill(nil)

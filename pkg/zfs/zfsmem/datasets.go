@@ -235,6 +235,13 @@ func (h *Host) release(tag string, snapshots []string) error {
 	return nil
 }
 
+// Permitted evaluates Allow.
+func (h *Host) Permitted(ctx context.Context, dataset, user string, groups []string) (zfs.Permitted, error) {
+	return query(ctx, h, zfs.OpAllow, []string{dataset}, func() (zfs.Permitted, error) {
+		return zfs.ParsePermitted(h.Allow, dataset, user, groups)
+	})
+}
+
 // Holds returns the hold tags of each snapshot.
 func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
 	return query(ctx, h, OpHolds, snapshots, func() (map[string][]string, error) { return h.holds(snapshots), nil })

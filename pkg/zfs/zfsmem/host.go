@@ -33,6 +33,9 @@ type Host struct {
 	// each received snapshot. Around may use the Host.
 	Around func(ctx context.Context, op string, names []string, do func() error) error
 
+	// Allow is what "zfs allow" prints for every dataset.
+	Allow string
+
 	// Files is the directory of all snapshots and datasets without one of SetFiles; "" = they cannot be
 	// mounted.
 	Files string
