@@ -244,6 +244,15 @@ func TestZFSBlockSizesUnaffected(t *testing.T) {
 		l.must(t, "run", "home-reverse")
 		require.Equal(t, want, latest(t, l.src, "f"))
 	})
+	t.Run("volume", func(t *testing.T) {
+		lab(t)
+		src, dst := dataset(t)
+		zfsCmd(t, "create", "-V", "8M", "-o", "volblocksize=16K", src)
+		mustZxfer(t, "send", "--snapshot=a", src, dst)
+		zfsCmd(t, "set", "readonly=off", dst)
+		mustZxfer(t, "send", "--verify", "--snapshot=b", dst, src)
+		mustZxfer(t, "send", "--verify", "--snapshot=c", src, dst)
+	})
 	t.Run("relay", func(t *testing.T) {
 		l := newBlocksizeLab(t, "16K")
 		far := l.dst + "-far"
@@ -267,4 +276,39 @@ func TestZFSBlockSizesUnaffected(t *testing.T) {
 		require.Equal(t, 0, o.code, o)
 		require.Equal(t, want, latest(t, far, "f"))
 	})
+}
+
+// sendBack changes a copy, and unmounts both sides, so that the copy can be sent to its source.
+func (l *blocksizeLab) sendBack(t *testing.T) {
+	t.Helper()
+	zfsCmd(t, "set", "readonly=off", l.dst)
+	at := t.TempDir()
+	zfsCmd(t, "set", "mountpoint="+at, l.dst)
+	if mountedAt(t, l.dst) == "" {
+		zfsCmd(t, "mount", l.dst)
+	}
+	require.NoError(t, os.WriteFile(at+"/neighbour", make([]byte, 100), 0o600))
+	fill(t, l.dst, "more", 400<<10)
+	zfsCmd(t, "unmount", l.dst)
+	zfsCmd(t, "unmount", l.src)
+}
+
+// TestZFSBlockSizesRestrictedKey pushes in the new direction with a key that may only receive. It cannot
+// compare, so the stream is refused. With send=, it is compared, sent and recorded.
+func TestZFSBlockSizesRestrictedKey(t *testing.T) {
+	l := newBlocksizeLab(t, "16K")
+	want := l.write(t, "f", 48<<10)
+	mustZxfer(t, "send", "--snapshot=a", l.src, l.dst)
+	l.sendBack(t)
+	zfsCmd(t, "snapshot", l.dst+"@b")
+	rsh, _ := restrictedKey(t, "--allow", "receive="+l.src)
+	o := zxfer(t, "send", "--rsh", rsh, l.dst, "beta:"+l.src)
+	t.Logf("%s", o)
+	require.Equal(t, 3, o.code, o)
+	require.Contains(t, o.stderr, "the block sizes of its files cannot be compared")
+	require.Equal(t, want, latest(t, l.src, "f"))
+	rsh, _ = restrictedKey(t, "--allow", "receive="+l.src, "--allow", "send="+l.src)
+	mustZxfer(t, "send", "--rsh", rsh, l.dst, "beta:"+l.src)
+	require.True(t, strings.HasPrefix(value(t, l.src, zfs.DirectionProperty), value(t, l.dst, "guid")+"-"))
+	require.Equal(t, want, latest(t, l.src, "f"))
 }

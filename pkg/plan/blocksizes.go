@@ -157,6 +157,16 @@ func (s directions) next(out *Dataset) string {
 // BlockPair returns the comparison that must precede the first stream, or nil.
 func (d *Dataset) BlockPair() *BlockPair { return d.blocks }
 
+// Exposed returns the copies whose BlockPair is Exposed.
+func (p *Plan) Exposed() (copies []string) {
+	for _, d := range p.Datasets {
+		if d.blocks != nil && d.blocks.Exposed {
+			copies = append(copies, d.Target)
+		}
+	}
+	return copies
+}
+
 // BlockPairs returns the datasets that need a comparison and have no conflict.
 func (p *Plan) BlockPairs() (out []*Dataset) {
 	for _, d := range p.Datasets {

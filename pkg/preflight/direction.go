@@ -7,12 +7,7 @@ import (
 // direction finds pairs whose roles changed without a record that block sizes were compared, as in earlier
 // versions. Their increments may have replaced files by zeros, with equal GUIDs.
 func direction(in *Input) []finding.Finding {
-	var names []string
-	for _, d := range in.Plan.Datasets {
-		if pair := d.BlockPair(); pair != nil && pair.Exposed {
-			names = append(names, d.Target)
-		}
-	}
+	names := in.Plan.Exposed()
 	if len(names) == 0 {
 		return nil
 	}

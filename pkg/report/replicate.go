@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/finding"
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -223,6 +224,10 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", oneLine(d.Source), oneLine(d.Target), s.Kind, oneLine(s.Send.To), Line(s.Why))
 		}
 		writePrefixed(b, "    ", strings.Join(t.Plan.Notes, "\n"))
+	}
+	if len(t.Exposed) > 0 {
+		fmt.Fprintf(b, "    warning: roles changed without a record that block sizes were compared, so files may have lost data: %s\n", oneLine(finding.JoinFirst(t.Exposed, 3)))
+		writePrefixed(b, "    hint: ", t.Drill)
 	}
 	if w := t.Writable; w != nil {
 		fmt.Fprintf(b, "    warning: %s writable, %d of them can be mounted: after a write or a read with atime, runs refuse the copy\n",

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -251,6 +252,18 @@ func TestRunOfDisks(t *testing.T) {
   offsite-red (offsite/home): disk with GUID 2 is away; a run sends nothing to it
     found pool us?b (attached): 3
 `, b.String())
+}
+
+// TestPreviewOfExposedCopies expects a warning and the command of the drill, also without -v.
+func TestPreviewOfExposedCopies(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, PreviewText(&b, &runner.Preview{Job: "home", Source: "tank/home", Targets: []*runner.TargetPreview{
+		{Target: "near", To: "vault/home", Plan: &plan.Plan{}, Exposed: []string{"vault/home"}, Drill: "zxfer replicate drill home"},
+	}}, false))
+	require.Contains(t, b.String(), `    warning: roles changed without a record that block sizes were compared, so files may have lost data: vault/home
+    hint: zxfer replicate drill home
+`)
 }
 
 // TestStatusShowsErrorOnce expects that a job shows a long error once, and refers to it.

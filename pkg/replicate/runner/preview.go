@@ -67,6 +67,9 @@ type TargetPreview struct {
 	// Writable are existing copies that can be changed, and Protect is the command against that.
 	Writable *replicate.WritableCopies `json:"writable,omitempty"`
 	Protect  string                    `json:"protect,omitempty"`
+	// Exposed are copies whose roles an earlier version changed, and Drill is the command that compares them.
+	Exposed []string `json:"exposed,omitempty"`
+	Drill   string   `json:"drill,omitempty"`
 	// Disk is set for a target on a disk. If the disk is not imported, there is no Plan.
 	Disk *DiskPreview `json:"disk,omitempty"`
 }
@@ -143,7 +146,11 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 			req.DryRun = true
 			b = runBatch(ctx, w.hosts, t, req, &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		}
-		p.Targets = append(p.Targets, b.preview())
+		seen := b.preview()
+		if len(seen.Exposed) > 0 {
+			seen.Drill = w.drillCommand()
+		}
+		p.Targets = append(p.Targets, seen)
 		if d := w.disk(t); d != nil {
 			p.Targets[len(p.Targets)-1].Disk = d.previewDisk()
 		}
@@ -251,6 +258,9 @@ func (b *batch) preview() *TargetPreview {
 	if b.err != nil {
 		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)
 		return p
+	}
+	if p.Plan != nil {
+		p.Exposed = p.Plan.Exposed()
 	}
 	for _, d := range b.result.Datasets {
 		if d.Err != nil {

@@ -100,10 +100,8 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 		for _, news := range v.Review(t.target, p, &st) {
 			w.Log(w.job.Name + ": " + news)
 		}
-		for _, d := range p.Datasets {
-			if pair := d.BlockPair(); pair != nil && pair.Exposed {
-				p.Notes = append(p.Notes, d.Target+": its role changed, and there is no record that block sizes were compared; to find out whether files lost data: "+w.command("drill "+w.job.Name))
-			}
+		for _, name := range p.Exposed() {
+			p.Notes = append(p.Notes, name+": its role changed, and there is no record that block sizes were compared; to find out whether files lost data: "+w.drillCommand())
 		}
 		for i := range p.Conflicts {
 			if c := &p.Conflicts[i]; c.ID == plan.FirstRefused {
@@ -121,6 +119,9 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	b.HistoriesAfter = v.HasNews(t.name)
 	return b
 }
+
+// drillCommand returns the command that drills the copies of the job.
+func (w *jobRun) drillCommand() string { return w.command("drill " + w.job.Name) }
 
 // listsNewest reports whether only the most recent snapshots of a target are listed. Only retention needs
 // the others.
