@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kballard/go-shellquote"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,6 +28,62 @@ func hintCommands(stderr string) (out []string) {
 		}
 	}
 	return out
+}
+
+// checkHints fails the test if a command in a hint of zxfer could not be pasted: it must be words of a shell, its ssh must
+// go to a host of the lab or of the arguments, and zxfer must parse its own commands.
+func checkHints(t *testing.T, o cmdResult, args []string) {
+	t.Helper()
+	if strings.ContainsAny(o.stderr, "\x01\x02\x03\x04") {
+		t.Errorf("the output has marks of commands: %q", o.stderr)
+	}
+	for _, c := range hintCommands(o.stderr) {
+		if why := badCommand(c, strings.Join(args, " ")); why != "" {
+			t.Errorf("hint: %s: %s", c, why)
+		}
+	}
+}
+
+// sshCommand matches ssh with its flags, and captures the host and the command.
+var sshCommand = regexp.MustCompile(`^ssh(?: -[Cnt]+| -[FiopSl] ?\S+)* (\S+) (.*)$`)
+
+// badCommand returns why a command of a hint cannot be pasted, or "".
+func badCommand(command, args string) string {
+	words, err := shellquote.Split(comment.ReplaceAllString(command, ""))
+	if err != nil {
+		return err.Error()
+	}
+	switch words[0] {
+	case "ssh":
+		found := sshCommand.FindStringSubmatch(strings.Join(words, " "))
+		if found == nil {
+			return "not a command of ssh HOST"
+		}
+		host := found[1][strings.LastIndexByte(found[1], '@')+1:]
+		if host != "alpha" && host != "beta" && !strings.Contains(args, host) {
+			return "the situation has no host " + host
+		}
+		return badCommand(found[2], args)
+	case "zxfer":
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "…") }) {
+			return ""
+		}
+		if err := parseCommand(words[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// TestBadCommand expects checkHints to find commands that cannot be pasted.
+func TestBadCommand(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"zfs list", "zxfer send --help", "zxfer send tank/a b:c", "ssh -F /c beta zpool list", "ssh -t -F /c root@beta 'zxfer replicate run home'", "ssh nas zpool list"} {
+		require.Empty(t, badCommand(good, "send tank/a nas:b"), good)
+	}
+	for _, bad := range []string{"zfs list 'a", "ssh -F /c gamma zpool list", "ssh beta", "zxfer send --no-such-flag a b", "ssh beta 'zxfer replicate sned'", "zxfer send --rollback"} {
+		require.NotEmpty(t, badCommand(bad, "send tank/a nas:b"), bad)
+	}
 }
 
 // pasteHint runs a command in a shell on alpha, without a terminal.
@@ -135,7 +195,7 @@ func TestZFSHints(t *testing.T) {
 					args := s.args(src, to)
 					o := zxfer(t, args...)
 					require.NotZero(t, o.code, o)
-					require.NotContains(t, o.stderr, "\x01")
+					checkHints(t, o, args)
 					all := hintCommands(o.stderr)
 					require.GreaterOrEqual(t, len(all), s.least, o)
 					repair := ""
@@ -192,6 +252,7 @@ func TestZFSHintsOfJob(t *testing.T) {
 	fill(t, src, "ours", 20<<10)
 	o := job()
 	require.Equal(t, 1, o.code, o)
+	checkHints(t, o, nil)
 	var repair string
 	for _, c := range hintCommands(o.stderr) {
 		require.NotRegexp(t, `zxfer send( --[a-z-]+)*$`, c)
