@@ -167,6 +167,7 @@ func TestZFSBlockSizesFailBack(t *testing.T) {
 	o := l.refused(t, "f", "switch", "home")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "switch --rotate home near")
+	require.Contains(t, l.must(t, "switch", "-n", "--rotate", "home").stdout, "zfs rename "+l.src+" ")
 	l.replace(t, "f") // the old file is not in the first snapshot that is sent
 	l.must(t, "switch", "home")
 	l.must(t, "run", "home-reverse")

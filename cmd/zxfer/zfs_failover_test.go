@@ -109,7 +109,7 @@ func TestZFSSwitchDatabase(t *testing.T) {
 	require.NoError(t, os.Mkdir(a.root+"/srv/data", 0o755))
 	serve := func(socket string, within ...string) (stop func()) {
 		argv := slices.Concat(within, []string{"chroot", a.root, "/usr/sbin/mariadbd", "--no-defaults", "--user=root", "--datadir=/srv/data", "--socket=" + socket, "--pid-file=" + socket + ".pid",
-			"--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--lc-messages-dir=/usr/share/mysql/english"})
+			"--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--loose-innodb-buffer-pool-size-max=64M", "--innodb-log-file-size=8M", "--lc-messages-dir=/usr/share/mysql/english"})
 		cmd := exec.Command(argv[0], argv[1:]...)
 		log := &lockedBuffer{}
 		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = log, log, time.Second

@@ -305,7 +305,7 @@ func TestZFSFreezeMariaDB(t *testing.T) {
 	require.NoError(t, os.Mkdir(root+"/data", 0o755))
 	serve := func(data, socket string) (stop func()) {
 		return a.serve(t, "0:0", "/usr/sbin/mariadbd", "--no-defaults", "--user=root", "--datadir="+data, "--socket="+socket, "--pid-file="+socket+".pid",
-			"--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--lc-messages-dir=/usr/share/mysql/english")
+			"--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--loose-innodb-buffer-pool-size-max=64M", "--innodb-log-file-size=8M", "--lc-messages-dir=/usr/share/mysql/english")
 	}
 	sql := func(socket, statement string) string {
 		out, err := a.command("0:0", "/usr/bin/mariadb", "--no-defaults", "--socket="+socket, "-BN", "-e", statement).CombinedOutput()

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"hash/maphash"
 	"sync/atomic"
 )
 
@@ -38,8 +39,9 @@ func MeterOf(ctx context.Context) *Meter {
 // Rows estimates the memory of parsed rows while their text arrives. Tabs separate the fields of a row. The
 // zero Rows is ready to use.
 type Rows struct {
-	hash, last uint64 // of the first field of this row and of the row before
-	past       bool   // the first field has ended
+	first maphash.Hash // of the first field of this row; its random seed permits no collisions by design
+	last  uint64       // hash of the first field of the row before
+	past  bool         // the first field has ended
 }
 
 // Cost returns the cost of the next bytes.
@@ -47,17 +49,19 @@ func (r *Rows) Cost(b []byte) int {
 	cost := byteCost * len(b)
 	for _, c := range b {
 		if !r.past && (c == '\t' || c == '\n') {
-			if r.past = true; r.hash != r.last {
+			if hash := r.first.Sum64(); hash != r.last {
+				r.last = hash
 				cost += groupCost
 			}
-			r.last, r.hash = r.hash, 0
+			r.past = true
+			r.first.Reset()
 		}
 		switch {
 		case c == '\n':
 			cost += rowCost
 			r.past = false
 		case !r.past:
-			r.hash = (r.hash ^ uint64(c) ^ 1<<8) * 1099511628211 // FNV-1a; collisions only lower the estimate
+			_ = r.first.WriteByte(c) // never fails
 		}
 	}
 	return cost

@@ -10,7 +10,7 @@ import (
 func TestRows(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct{ rows, groups int }{
-		"": {}, "a": {}, "a\n": {1, 1}, "a\tx\na\ty\n": {2, 1}, "a\tx\nb\tx\n": {2, 2}, "a\nb\na\n": {3, 3}, "\n\n\n": {3, 0}, "a\tb": {0, 1},
+		"": {}, "a": {}, "a\n": {1, 1}, "a\tx\na\ty\n": {2, 1}, "a\tx\nb\tx\n": {2, 2}, "a\nb\na\n": {3, 3}, "\n\n\n": {3, 1}, "a\tb": {0, 1},
 	} {
 		cost := byteCost*len(text) + rowCost*want.rows + groupCost*want.groups
 		require.Equal(t, cost, new(Rows).Cost([]byte(text)), "%q", text)

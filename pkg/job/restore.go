@@ -366,7 +366,11 @@ func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string
 		left[name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.remount)) {
-		if left[zfs.ParentOf(name)] {
+		closed := false // an ancestor is not mounted: the directory is not in its files
+		for above := zfs.ParentOf(name); above != ""; above = zfs.ParentOf(above) {
+			closed = closed || left[above]
+		}
+		if closed {
 			left[name] = true
 			continue
 		}

@@ -22,21 +22,21 @@ import (
 // parallelBlockSizes limits the datasets whose block sizes are compared concurrently.
 const parallelBlockSizes = 2
 
-// compareBlockSizes compares the block sizes of the datasets of a plan that start a new direction. The
-// results are by target snapshot. A lost connection is an error.
-func (e *ends) compareBlockSizes(ctx context.Context, p *plan.Plan) (map[string]plan.BlockRisk, error) {
-	planned := p.BlockPairs()
-	if len(planned) == 0 {
-		return nil, nil
+// compareBlockSizes compares the block sizes of the datasets of a plan that start a new direction. It adds the
+// results that are not known yet, by BlockPair.Key. A lost connection is an error.
+func (e *ends) compareBlockSizes(ctx context.Context, p *plan.Plan, known map[string]plan.BlockRisk) error {
+	var pairs []*plan.BlockPair
+	for _, d := range p.BlockPairs() {
+		if _, compared := known[d.BlockPair().Key()]; !compared {
+			pairs = append(pairs, d.BlockPair())
+		}
 	}
-	pairs := make([]*plan.BlockPair, len(planned))
-	for i, d := range planned {
-		pairs[i] = d.BlockPair()
-	}
-	return CompareBlockSizes(ctx, e.source.Conn, e.target.Conn, pairs, e.activity)
+	risks, err := CompareBlockSizes(ctx, e.source.Conn, e.target.Conn, pairs, e.activity)
+	maps.Copy(known, risks)
+	return err
 }
 
-// CompareBlockSizes compares the block sizes of pairs. The results are by target snapshot. activity may be
+// CompareBlockSizes compares the block sizes of pairs. The results are by BlockPair.Key. activity may be
 // nil. A lost connection is an error.
 func CompareBlockSizes(ctx context.Context, source, target *hosts.Conn, pairs []*plan.BlockPair, activity func(title string) (done func())) (map[string]plan.BlockRisk, error) {
 	if activity != nil && len(pairs) > 0 {
@@ -59,7 +59,7 @@ func CompareBlockSizes(ctx context.Context, source, target *hosts.Conn, pairs []
 			mu.Lock()
 			defer mu.Unlock()
 			c.risk.Refused = err
-			out[p.Target] = c.risk
+			out[p.Key()] = c.risk
 			return nil
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
@@ -143,4 +144,19 @@ func TestDirectionSurvivesFailure(t *testing.T) {
 	w.before, w.answer = nil, stored(1<<16, 1<<17, "dst/a@y")
 	_, err = RunSend(t.Context(), back, at, silent{})
 	require.ErrorContains(t, err, "because the block sizes differ")
+}
+
+// TestClonesOfOneOriginAreComparedApart expects a result for each of two streams with the same target: an exposed
+// file that the one no longer has may still be in the other.
+func TestClonesOfOneOriginAreComparedApart(t *testing.T) {
+	t.Parallel()
+	w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: stored(1<<16, 1<<17, "dst/clone@y")}
+	s := sendRequest(nil)
+	c := hosts.New(w).Get("", &s.Settings)
+	gone := &plan.BlockPair{Source: "dst/a@x", Target: "src/a@x", Next: "dst/a@y", Required: true}
+	left := &plan.BlockPair{Source: "dst/a@x", Target: "src/a@x", Next: "dst/clone@y", Required: true}
+	risks, err := CompareBlockSizes(t.Context(), c, c, []*plan.BlockPair{gone, left}, nil)
+	require.NoError(t, err)
+	require.Zero(t, risks[gone.Key()].Count)
+	require.Equal(t, uint64(1), risks[left.Key()].Count)
 }

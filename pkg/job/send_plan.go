@@ -29,8 +29,8 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if more {
 		p = plan.Make(req, *state)
 	}
-	risks, err := e.compareBlockSizes(ctx, &p)
-	if err != nil {
+	risks := map[string]plan.BlockRisk{}
+	if err := e.compareBlockSizes(ctx, &p, risks); err != nil {
 		return p, err
 	}
 	plan.CheckBlockSizes(&p, req, *state, risks)
@@ -43,6 +43,9 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	}
 	if plan.Rotate(&p, req, state) {
 		p = plan.Make(req, *state)
+		if err := e.compareBlockSizes(ctx, &p, risks); err != nil {
+			return p, err
+		}
 		plan.CheckBlockSizes(&p, req, *state, risks)
 	}
 	removeRefused(&p)

@@ -56,6 +56,9 @@ type BlockPair struct {
 	since uint64 // createtxg of Target
 }
 
+// Key identifies the comparison. Clones of one origin share the target, and have other files.
+func (p *BlockPair) Key() string { return p.Target + "\n" + p.Next }
+
 // BlockRisk is the result of a comparison.
 type BlockRisk struct {
 	Count   uint64   // files that would lose data; at least, if More
@@ -178,21 +181,25 @@ func (p *Plan) BlockPairs() (out []*Dataset) {
 	return out
 }
 
-// CheckBlockSizes applies the results of the comparisons by target snapshot: it refuses streams that lose
+// CheckBlockSizes applies the results of the comparisons by BlockPair.Key: it refuses streams that lose
 // data, and records the direction with the first stream of the others.
 func CheckBlockSizes(p *Plan, req Request, s State, results map[string]BlockRisk) {
 	root, _ := TargetName(req.Source, req.Target)
 	f := &findings{view: newView(req, s, root), plan: p}
 	for _, d := range p.BlockPairs() {
 		pair := d.blocks
-		risk, compared := results[pair.Target]
+		risk, compared := results[pair.Key()]
 		switch {
-		case !compared: // a conflict of another dataset prevents the transfer
+		case !compared:
+			f.refuseDirection(d, "the block sizes of its files were not compared", "")
 		case risk.Refused != nil && pair.Required:
 			f.refuseDirection(d, "the block sizes of its files cannot be compared: "+risk.Refused.Error(), fault.HintOf(risk.Refused))
 		case risk.Count > 0:
 			f.refuseDirection(d, risk.Describe(), "replace each on "+cmp.Or(s.SourceHost, "the source")+" by a copy of itself (cp -a, then mv), and destroy the snapshots after "+pair.baseName())
 		case risk.Refused != nil: // not recorded, which may need a permission that this copy never needed
+			receive := &d.Steps[0].Receive
+			receive.Set = maps.Clone(receive.Set)
+			delete(receive.Set, zfs.DirectionProperty)
 			f.note("%s: zxfer does not know whether it ever was the source of %s, and cannot compare the block sizes of their files: %v", f.onTarget(d.Target), d.Source, risk.Refused)
 		default:
 			f.recordDirection(d, pair.since)

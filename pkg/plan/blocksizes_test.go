@@ -108,7 +108,7 @@ func TestRiskRefuses(t *testing.T) {
 			d := &Dataset{Source: "src/a", Target: "dst/a", Steps: []Step{{Kind: Incremental}}, blocks: &BlockPair{Source: "src/a@x", Target: "dst/a@x", Required: c.required, since: 200}}
 			p := &Plan{Datasets: []*Dataset{d}}
 			s := State{Source: zfs.Listing{Root: "src/a", Datasets: []*zfs.Dataset{source}}, Target: zfs.Listing{Root: "dst/a", Datasets: []*zfs.Dataset{target}}}
-			CheckBlockSizes(p, Request{Source: "src/a", Target: "dst/a"}, s, map[string]BlockRisk{"dst/a@x": c.risk})
+			CheckBlockSizes(p, Request{Source: "src/a", Target: "dst/a"}, s, map[string]BlockRisk{p.Datasets[0].blocks.Key(): c.risk})
 			require.Equal(t, c.refused, len(p.Conflicts) == 1)
 			if c.refused {
 				require.Equal(t, BlockSizes, p.Conflicts[0].ID)

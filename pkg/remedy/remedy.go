@@ -125,7 +125,7 @@ func (h Host) On(hint string) string {
 			continue
 		}
 		text := h.Commands(line)
-		if command, found := strings.CutPrefix(line, start); !found || strings.Index(command, end) != len(command)-len(end) {
+		if strings.IndexAny(line, start+prompt+root) != 0 || strings.Index(line, end) != len(line)-len(end) {
 			text = h.Name + ": " + text
 		}
 		out = append(out, text)

@@ -15,7 +15,7 @@ func TestCommandOfHost(t *testing.T) {
 	backup := Host{Name: "root@backup1"}
 	for want, got := range map[string]string{
 		"zpool list":                                      Host{}.Command("zpool", "list"),
-		"ssh root@backup1 zfs allow":                      Host{Name: "op@backup1"}.On(MarkRoot("zfs allow"))[len("op@backup1: "):],
+		"ssh root@backup1 zfs allow":                      Host{Name: "op@backup1"}.On(MarkRoot("zfs allow")),
 		"ssh root@h zpool list":                           Host{Name: "h"}.AsRoot().Command("zpool", "list"),
 		"zpool import":                                    Host{}.AsRoot().Command("zpool", "import"),
 		"ssh -t h zfs load-key a":                         Host{Name: "h"}.Prompt("zfs", "load-key", "a"),
@@ -30,7 +30,7 @@ func TestCommandOfHost(t *testing.T) {
 	hint := "list its pools: " + Mark("zpool list") + "\n" + MarkPrompt("zfs load-key tank/a") + "\n" + Mark("zpool status -v tank") + "\nor wait"
 	require.Equal(t, "list its pools: zpool list\nzfs load-key tank/a\nzpool status -v tank\nor wait", Here(hint))
 	require.Equal(t, Here(hint), Host{}.On(hint))
-	require.Equal(t, "root@backup1: list its pools: ssh root@backup1 zpool list\nroot@backup1: ssh -t root@backup1 zfs load-key tank/a\n"+
+	require.Equal(t, "root@backup1: list its pools: ssh root@backup1 zpool list\nssh -t root@backup1 zfs load-key tank/a\n"+
 		"ssh root@backup1 zpool status -v tank\nroot@backup1: or wait", backup.On(hint))
 }
 

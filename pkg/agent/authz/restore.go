@@ -159,7 +159,7 @@ func (g *Guard) checkAccess(ctx context.Context, dataset string) error {
 	if have[dataset]["readonly"].Value != "on" {
 		return fmt.Errorf("%s is not read-only: its properties must not be changed", clipName(dataset))
 	}
-	return g.checkRole(ctx, dataset)
+	return g.checkTreeRoles(ctx, dataset) // descendants inherit the values
 }
 
 // setsAccess reports whether a change only sets values that zfs.Dataset.Access may have.

@@ -102,6 +102,28 @@ func TestTreeOperationsAskForRolesBelow(t *testing.T) {
 	require.Empty(t, table)
 }
 
+// TestAccessPropertiesAskForRolesBelow expects that a restricted key cannot change an access property that a dataset
+// that became the source inherits.
+func TestAccessPropertiesAskForRolesBelow(t *testing.T) {
+	t.Parallel()
+	role := zfs.Role{Kind: zfs.RoleSource, ID: strings.Repeat("1", 16), Job: "home", Target: "near", Since: time.Unix(1, 0)}.String()
+	for at, refused := range map[string]bool{"": false, "vault": true, "vault/web": true, "vault/web/a": true} {
+		h := zfsmem.New("vault", "vault/web", "vault/web/a")
+		h.Set("vault/web", "readonly", "on")
+		if at != "" {
+			h.Set(at, zfs.RoleProperty, role)
+		}
+		body, err := json.Marshal(zfs.PropertyChange{Dataset: "vault/web", Set: map[string]string{"acltype": "off"}})
+		require.NoError(t, err)
+		_, err = admit(t, NewGuard(&Policy{Receive: []string{"vault"}, AppendOnly: true}, hosts.On(h, "test", func(string) {}), func(string) {}), "adjust", string(body))
+		if !refused {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, at+" became the source")
+	}
+}
+
 // TestReceiveKeepsKeyOfSourceBelow expects that a stream cannot bring another key to the encryption root of a
 // dataset that became the source, because nobody could open that dataset any more.
 func TestReceiveKeepsKeyOfSourceBelow(t *testing.T) {

@@ -91,7 +91,13 @@ func (w *jobRun) checkDamage(ctx context.Context) {
 	c.copies, _ = CopiesOf(w.job) // newRun has parsed the names
 	pools := map[string]*statedir.Pool{}
 	for i, s := range append([]*side{w.source}, w.targets...) {
-		if !w.absent(s) && !w.mayAskDamage(ctx, s) {
+		var r *statedir.TargetRun
+		if i > 0 {
+			r = w.run.Targets[i-1]
+		}
+		reached := r == nil || r.Error == "" && r.Paused == ""
+		if !w.absent(s) && reached && !w.mayAskDamage(ctx, s) {
+			w.run.Damaged = append(w.run.Damaged, c.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })...)
 			continue
 		}
 		p := &statedir.Pool{Name: zfs.PoolOf(s.at.Name)}
@@ -99,10 +105,6 @@ func (w *jobRun) checkDamage(ctx context.Context) {
 			p = known
 		}
 		pools[s.targetName()] = p
-		var r *statedir.TargetRun
-		if i > 0 {
-			r = w.run.Targets[i-1]
-		}
 		c.checkSide(ctx, s, p, r)
 	}
 	w.state.Pools = pools

@@ -34,17 +34,21 @@ func (s *roleSwitch) demote(ctx context.Context) error {
 		return fault.Refusef("to rename it and send in full: "+s.again("--rotate")+"\nto destroy these and roll it back: "+s.again("--rollback"),
 			"%s: the former source has data that the copy lacks: %s", s.result.Source, strings.Join(shorten(newer), ", "))
 	}
-	if len(newer) == 0 || !s.Rotate {
-		if err := s.checkBlockSizes(ctx); err != nil {
+	rotate := s.Rotate && len(newer) > 0
+	if !rotate && s.state != decide.Switching { // switch compared before it changed a role
+		if err := s.checkBlockSizes(ctx); err != nil && (!s.Rotate || fault.ClassOf(err) != fault.Refused) {
 			return err
+		} else if err != nil {
+			s.note("%v", err)
+			rotate = true
 		}
 	}
 	s.planReadOnly(false)
 	switch {
+	case rotate:
+		s.planRotate(newer)
 	case len(newer) == 0:
 		s.add(s.jobRun.source, "check that the copy has all data", s.verify)
-	case s.Rotate:
-		s.planRotate(newer)
 	default:
 		if err := s.planRollback(newer); err != nil {
 			return err
@@ -53,7 +57,7 @@ func (s *roleSwitch) demote(ctx context.Context) error {
 	if err := s.planTakeover(ctx, recorded); err != nil {
 		return err
 	}
-	if s.Rotate && len(newer) > 0 {
+	if rotate {
 		return s.finish(ctx) // the former source has another name now
 	}
 	s.planEnd()
@@ -100,7 +104,9 @@ func (s *roleSwitch) planUnmountable() {
 func (s *roleSwitch) planRotate(newer []string) {
 	d := s.reads.Datasets[0]
 	a := zfs.DivergedCopy{Dataset: d.Name, GUID: d.GUID, As: d.Name + zfs.DivergedSuffix(s.Now())}
-	s.note("%s keeps what the copy lacks: %s", a.As, strings.Join(shorten(newer), ", "))
+	if len(newer) > 0 {
+		s.note("%s keeps what the copy lacks: %s", a.As, strings.Join(shorten(newer), ", "))
+	}
 	s.planUnmountable()
 	s.addFileStep()
 	s.add(s.jobRun.source, zfs.CommandLine([]string{"zfs", "rename", a.Dataset, a.As}), func(ctx context.Context) error {

@@ -153,7 +153,7 @@ func drilledWell(j *replicate.Job, st *statedir.State, f func(source, to string,
 	}
 	st.Drills.All(func(c *statedir.DrilledCopy) {
 		// A drill that ended early left the older results of other copies. It skips absent disks.
-		current := last.Outcome == outcome.Done || c.Good.Equal(last.Started) || j.DiskTarget(c.To) != nil
+		current := last.Outcome == outcome.Done || c.Good.Equal(last.Started)
 		f(c.Source, c.To, c.Outcome == outcome.Done && current)
 	})
 	if last.Outcome != outcome.Done {

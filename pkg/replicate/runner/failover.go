@@ -241,7 +241,11 @@ func (f *failover) again(flags string) string {
 	if f.result.Schema == SwitchSchema {
 		verb = "switch"
 	}
-	return f.command(strings.Join(strings.Fields(strings.Join([]string{verb, flags, f.job.Name, f.t.name}, " ")), " "))
+	target := f.t.name
+	if f.SourceUnknown { // no job file names targets
+		target = f.copyRoot
+	}
+	return f.command(strings.Join(strings.Fields(strings.Join([]string{verb, flags, f.job.Name, target}, " ")), " "))
 }
 
 // newRoleID returns a random ID of a fail over.

@@ -42,7 +42,7 @@ func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 		return err
 	}
 	for _, p := range pairs {
-		risk := risks[p.Target]
+		risk := risks[p.Key()]
 		dataset, _, _ := strings.Cut(p.Source, "@")
 		switch {
 		case risk.Refused != nil:

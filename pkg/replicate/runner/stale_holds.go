@@ -286,7 +286,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 		if !mark.Local() {
 			continue // not made by zxfer
 		}
-		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
+		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value) && mark.Value != zfs.ReadCloneMark}
 		if out = append(out, h); !h.Stale || !release {
 			continue
 		}

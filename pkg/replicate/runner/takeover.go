@@ -180,8 +180,8 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 	for _, c := range all {
 		// Also of a dataset that is not mounted now: a later zfs mount would use it.
 		if err := f.checkRecorded(c.at); c.recorded && strings.HasPrefix(c.at, "/") && err != nil {
-			if !f.SourceUnknown {
-				other = fmt.Sprintf("permit it in the job file: mount_below = [%q]\n", path.Dir(c.at)) + other
+			if !f.SourceUnknown && !slices.ContainsFunc(systemDirectories(), func(dir string) bool { return c.at == dir || strings.HasPrefix(c.at, dir+"/") }) {
+				other = fmt.Sprintf("permit it in the job file: mount_below = [%q]\n", c.at) + other
 			}
 			return fault.Refusef(other, "%s: %s: the recorded mountpoint is not used: %w", f.t.host.Label(), c.Name, err)
 		}
@@ -192,7 +192,7 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 			return fault.Refusef(other, "%s: %s and %s have the mountpoint %s", f.t.host.Label(), twice.Name, c.Name, c.at)
 		}
 		by[c.at] = c
-		if !c.isMounted() {
+		if !c.isMounted() && !c.within { // the directory in a parent's files may have any contents
 			paths = append(paths, c.at)
 		}
 	}
@@ -249,12 +249,15 @@ func (f *failover) checkDirectories(ctx context.Context, paths []string, by map[
 // mountpoint does that, too. The records of the source are removed last, so that the same command completes
 // the steps.
 func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
-	if i := slices.IndexFunc(all, func(c *takenOver) bool { return c.Get("mounted") == "yes" && !c.isMounted() }); i >= 0 {
-		f.add(f.t, fmt.Sprintf("zfs unmount %s with its descendants", all[i].Name), func(ctx context.Context) error {
-			return hosts.Run(ctx, f.t, hosts.OpUnmount, all[i].Name)
+	for _, c := range all { // ancestors come first
+		if c.Get("mounted") != "yes" || c.isMounted() {
+			continue
+		}
+		f.add(f.t, fmt.Sprintf("zfs unmount %s with its descendants", c.Name), func(ctx context.Context) error {
+			return hosts.Run(ctx, f.t, hosts.OpUnmount, c.Name)
 		})
 		for _, d := range f.listed.Datasets {
-			if d.Name == all[i].Name || strings.HasPrefix(d.Name, all[i].Name+"/") {
+			if d.Name == c.Name || strings.HasPrefix(d.Name, c.Name+"/") {
 				d.Properties["mounted"] = zfs.Property{Value: "no", Source: "-"}
 			}
 		}
@@ -282,7 +285,8 @@ func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
 	}
 	waits = f.planMountExcluded(ctx, all) || waits
 	if waits && f.cannotMount(ctx) {
-		f.result.Next = append(f.result.Next, fmt.Sprintf("%s: install zxfer there, then mount %s: %s", f.t.host.Label(), f.copyRoot, f.command("promote "+f.job.Name+" "+f.copyRoot)))
+		f.result.Next = append(f.result.Next, fmt.Sprintf("%s: install zxfer there, then mount %s: %s", f.t.host.Label(), f.copyRoot,
+			strings.Join(strings.Fields("zxfer replicate promote "+f.mountpointFlag()+" "+zfs.CommandLine([]string{f.job.Name, f.copyRoot})), " ")))
 		return
 	} else if waits {
 		f.result.Next = append(f.result.Next, "then mount it: "+f.again(f.mountpointFlag()))
@@ -342,6 +346,10 @@ func (f *failover) planMountExcluded(ctx context.Context, all []*takenOver) (wai
 		}
 		if f.cannotMount(ctx) || d.Encrypted() && !d.KeyLoaded() {
 			waits = true
+			continue
+		}
+		if !slices.ContainsFunc(all, func(c *takenOver) bool { return c.mounts() && strings.HasPrefix(d.Get("mountpoint"), c.at+"/") }) {
+			f.result.Next = append(f.result.Next, f.t.host.At().Line(zfs.CommandLine([]string{"zxfer", "restore", "--mount", d.Name}))) // nobody judged its mountpoint
 			continue
 		}
 		f.add(f.t, "mount "+d.Name, func(ctx context.Context) error {

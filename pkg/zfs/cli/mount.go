@@ -56,20 +56,17 @@ func (c *CLI) Mount(ctx context.Context, m zfs.MountRequest) (loose string, err 
 				"%s is mounted at %s, not at %s", m.Dataset, at, place.path)
 		}
 	}
-	switch {
-	case !m.Boot:
+	if !m.Boot {
 		return "", nil
-	case place.loose != "":
-		return place.loose, nil
 	}
 	change := zfs.PropertyChange{Dataset: m.Dataset}
-	if p["canmount"].Value != "on" {
+	if p["canmount"].Value != "on" && place.loose == "" {
 		change.Set = map[string]string{"canmount": "on"}
 	}
 	if p[zfs.CanMountProperty].Local() {
 		change.Revert = []string{zfs.CanMountProperty}
 	}
-	return "", c.SetProperties(ctx, change)
+	return place.loose, c.SetProperties(ctx, change)
 }
 
 // Mountpoints returns the filesystems of all pools that zfs mount -a would mount, also if their key is not loaded.
@@ -99,6 +96,9 @@ func (c *CLI) attach(m zfs.MountRequest, at place, p map[string]zfs.Property) er
 		return refuseLink(m.Dataset, at.path, err)
 	}
 	defer dir.Close()
+	if isMountRoot(dir) {
+		return fault.Failf("unmount it, then run the same command again", "%s cannot mount at %s, where another filesystem is mounted", m.Dataset, at.path)
+	}
 	if why := contentsOf(dir); why != "" && !m.Over {
 		return fault.Failf("empty it, then run the same command again", "%s cannot mount at %s, which %s", m.Dataset, at.path, why)
 	}
@@ -169,6 +169,12 @@ func mountOf(dataset string) (at string) {
 		}
 	}
 	return at
+}
+
+// isMountRoot reports whether something is mounted on a directory.
+func isMountRoot(dir *os.File) bool {
+	var s unix.Statx_t
+	return unix.Statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH, 0, &s) == nil && s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // sameMount reports whether two descriptors are of one filesystem.

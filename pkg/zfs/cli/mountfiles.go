@@ -30,8 +30,11 @@ func (c *CLI) MountFiles(ctx context.Context, source string, acls bool) (root *o
 		return nil, nil, hiddenACLs(source, errors.New("acltype=off, and a dataset that can change is not cloned"))
 	}
 	clone, err := c.createReadClone(ctx, source)
-	if err != nil {
+	switch {
+	case errors.Is(err, &zfs.Error{Kind: zfs.PoolFault}): // the pool was imported read-only
 		return nil, nil, hiddenACLs(source, err)
+	case err != nil:
+		return nil, nil, fmt.Errorf("cannot read the access control lists of %s: %w", source, err)
 	}
 	destroy := func() error { return c.destroyReadClone(context.WithoutCancel(ctx), clone) }
 	if root, err = mountFiles(clone); err != nil {
@@ -81,8 +84,8 @@ func (c *CLI) createReadClone(ctx context.Context, snapshot string) (string, err
 		if one.job != zfs.ReadCloneMark {
 			continue
 		}
-		n++
 		if time.Since(one.created) < readCloneAge {
+			n++
 			continue
 		}
 		if err := ignore(c.destroyDrillClone(ctx, one.name), zfs.Busy); err != nil {
