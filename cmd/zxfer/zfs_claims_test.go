@@ -138,6 +138,9 @@ func TestZFSClaims(t *testing.T) {
 		require.NoError(t, err)
 		ok(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n), f.Close())
 	}
+	touched := func(t *testing.T, _, at string) {
+		ok(t, os.Chown(at+"/g", 0, 0)) // its owner and group
+	}
 	const both, verify, none = "send --verify and drill", "send --verify", ""
 	for _, c := range []struct {
 		name, found string
@@ -145,6 +148,8 @@ func TestZFSClaims(t *testing.T) {
 		keepTimes   bool
 	}{
 		{name: "nothing", change: func(*testing.T, string, string) {}},
+		{name: "only the times, which are those of @b", change: touched},
+		{"change time", both, touched, true},
 		{"modification time", both, func(t *testing.T, _, at string) { ok(t, os.Chtimes(at+"/g", time.Time{}, time.Unix(1, 5))) }, true},
 		{"access time", verify, func(t *testing.T, _, at string) { ok(t, os.Chtimes(at+"/g", time.Unix(1, 5), time.Time{})) }, false},
 		{"owner", both, func(t *testing.T, _, at string) { ok(t, os.Chown(at+"/f", 1234, -1)) }, false},
@@ -185,6 +190,10 @@ func TestZFSClaims(t *testing.T) {
 			f, err := os.Open(at + "/g")
 			ok(t, err, unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, unix.STATX_ATTR_APPEND), f.Close())
 		}, false},
+		{"block size", none, func(t *testing.T, _, at string) { // blocks grow only
+			rewrite(t, at+"/one", 10<<10, make([]byte, 90<<10))
+			ok(t, os.Truncate(at+"/one", 10<<10))
+		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Cleanup(func() { zfsCmd(t, "rollback", "-r", l.dst+"@a") })
@@ -207,6 +216,9 @@ func TestZFSClaims(t *testing.T) {
 			} else {
 				require.Equal(t, outcome.Done, got.Outcome, drilled)
 			}
+			noted := c.name == "block size"
+			require.Equal(t, noted, strings.Contains(o.stderr, zfs.OtherBlockSizes), o)
+			require.Equal(t, noted, strings.Contains(strings.Join(d.Notes, "\n"), zfs.OtherBlockSizes), d.Notes)
 		})
 	}
 }
