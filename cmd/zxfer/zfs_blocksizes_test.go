@@ -159,8 +159,8 @@ func TestZFSBlockSizesFailBack(t *testing.T) {
 	l.must(t, "run", "home")
 	zfsCmd(t, "set", "recordsize=128K", l.src)
 	want := l.write(t, "f", 48<<10)
+	zfsCmd(t, "unmount", l.src) // writes access times, which would be newer than the snapshot
 	l.must(t, "run", "home")
-	zfsCmd(t, "unmount", l.src)
 	l.mountpoint = t.TempDir() + "/copy" // both hosts of the lab have one kernel, and so one list of mountpoints
 	l.must(t, "promote", "--source-alive", "--mountpoint", l.mountpoint, "home")
 	l.write(t, "neighbour", 1)
