@@ -43,6 +43,7 @@ func (l *blocksizeLab) write(t *testing.T, name string, n int) string {
 	_, _ = rand.Read(b)
 	require.NoError(t, os.WriteFile(filepath.Join(l.mountpoint, name), b, 0o600))
 	run(t, "sync")
+	nextSecond(t)
 	return digestOf(b)
 }
 
@@ -52,6 +53,7 @@ func digestOf(b []byte) string { return fmt.Sprintf("%d bytes %x", len(b), sha25
 func (l *blocksizeLab) replace(t *testing.T, name string) {
 	t.Helper()
 	run(t, "sh", "-c", `cd "$1" && cp -a "$2" "$2.new" && mv "$2.new" "$2"`, "sh", l.mountpoint, name)
+	nextSecond(t)
 }
 
 // latest returns the digest of a file in the most recent snapshot of a dataset.

@@ -110,6 +110,7 @@ to = "beta:%s/job"
 	}
 	at("check", "home")
 	at("run", "home")
+	nextSecond(t)
 	at("run", "home")
 	at("status")
 	at("log", "home")
@@ -118,6 +119,7 @@ to = "beta:%s/job"
 	at("drill", "home")
 	at("metrics", "--stdout")
 	at("switch", "-n", "home")
+	nextSecond(t)
 	at("switch", "--mountpoint", "none", "home")
 	at("status")
 	testenv.Golden(t, filepath.Join("testdata", "golden", "life.txt"), s.normal(r.file, "FILE", r.state, "STATE", src, "SRC", dst, "DST"))

@@ -337,7 +337,7 @@ func (k *packWorker) packRegular(e *entry, h *tar.Header) error {
 		h.PAXRecords[sizeRecord], h.Size = strconv.FormatInt(h.Size, 10), 0
 		if err == nil { // otherwise the transfer reports it
 			defer f.Close()
-			if extents, data := countExtents(f, e.stat.Size); data < e.stat.Size && extents >= 0 {
+			if _, data := countExtents(f, e.stat.Size); data < e.stat.Size {
 				h.PAXRecords[dataRecord] = strconv.FormatInt(data, 10)
 			}
 		}

@@ -310,6 +310,9 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 	if err != nil {
 		err = m.explain(d, step, err)
 		r.Error = err.Error()
+		if ctx.Err() != nil { // the other host only sees a lost connection
+			r.Error = errInterrupted.Error()
+		}
 	}
 	m.rep.Finished(id, r)
 	m.addResult(r)

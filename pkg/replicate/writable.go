@@ -54,9 +54,13 @@ func becameSource(name string, there map[string]*zfs.Dataset) bool {
 // Count returns the number of copies.
 func (w *WritableCopies) Count() int { return len(w.Mountable) + len(w.Others) }
 
-// Command returns the command that protects all copies on the host.
+// maxProtected limits the names of each kind in one command, because a shell limits its length.
+const maxProtected = 200
+
+// Command returns the command that protects the copies on the host. If there are too many, the next check names the
+// rest.
 func (w *WritableCopies) Command(at remedy.Host) string {
-	return protectCommand(at, w.Mountable, w.Others)
+	return protectCommand(at, w.Mountable[:min(len(w.Mountable), maxProtected)], w.Others[:min(len(w.Others), maxProtected)])
 }
 
 // protectCommand returns one command that makes filesystems and other datasets read-only, and that

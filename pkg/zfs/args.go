@@ -258,7 +258,9 @@ func FeatureOf(property, value string) string {
 			return LongnameProperty
 		}
 	case "filesystem_limit", "snapshot_limit":
-		return "filesystem_limits"
+		if !Unlimited(property, value) {
+			return "filesystem_limits"
+		}
 	case "dnodesize":
 		if value != "" && value != "legacy" {
 			return "large_dnode"
