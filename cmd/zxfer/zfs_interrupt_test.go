@@ -40,7 +40,7 @@ transfer = { bandwidth = "4MiB", buffer = "2MiB", wire = "ssh" }
 	require.NoError(t, err)
 	p.start(t)
 	for end := time.Now().Add(testenv.Timeout()); !regexp.MustCompile(`[1-9][0-9.]* MiB`).MatchString(p.stdout.String()); {
-		require.True(t, time.Now().Before(end) && !p.ended(), p.stdout)
+		require.True(t, time.Now().Before(end) && !p.ended(), p.stdout.String()+p.stderr.String())
 		time.Sleep(50 * time.Millisecond)
 	}
 	time.Sleep(time.Second) // the first stream
