@@ -182,8 +182,7 @@ func TestZFSSwitchDatabase(t *testing.T) {
 	stop()
 	l.must(t, "run", "home")
 	t.Logf("bytes: full %d, switch %d, reverse run %d, switch back %d", full, there, reverse, back)
-	require.Less(t, there, full/4)
-	require.Less(t, reverse+back, full/4)
+	require.Less(t, max(there, reverse, back), full*3/4) // with OpenZFS 2.1, MariaDB rewrites half of its files
 	require.Contains(t, l.must(t, "status").stdout, "standby: its source became a copy")
 }
 
