@@ -45,6 +45,7 @@ func newApplications(t *testing.T) *applications {
 		}
 	}
 	run(t, "mount", "--rbind", "/dev", a.root+"/dev")
+	run(t, "mount", "--make-rslave", a.root+"/dev") // otherwise its umount also unmounts /dev/pts
 	run(t, "mount", "-t", "proc", "proc", a.root+"/proc")
 	run(t, "chmod", "1777", a.root+"/tmp", a.root+"/run")
 	return a
