@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -175,7 +174,7 @@ retention = { last = 1 }
 		o := replicate("run")
 		require.Equal(t, 0, o.code, o.String())
 		require.NotRegexp(t, "denied|not permitted", o.stdout+o.stderr)
-		time.Sleep(1100 * time.Millisecond) // another second in the name of the snapshot
+		nextSecond(t) // another second in the name of the snapshot
 	}
 	require.Len(t, guids(t, dst+"/copy"), 1)
 	require.Empty(t, lines())
@@ -193,7 +192,7 @@ retention = { last = 1 }
 				text := o.stdout + o.stderr
 				reported = reported || o.code != 0 || strings.Contains(text, "denied") || strings.Contains(text, "operation not permitted") || strings.Contains(text, "zfs allow") || strings.Contains(text, "lacks the permission")
 				all += o.String()
-				time.Sleep(1100 * time.Millisecond)
+				nextSecond(t)
 			}
 			assert.True(t, reported, "%s on %s is superfluous: %s", p, d, all)
 		}

@@ -219,7 +219,7 @@ func (d *doctor) plan(ctx context.Context) error {
 	return err
 }
 
-// readPermissions reads the permissions of users other than root. On failure, they stay unknown.
+// readPermissions reads the permissions of users other than root. On failure, they are unknown.
 func (d *doctor) readPermissions(ctx context.Context) {
 	at := d.input.Grantees()
 	for i, e := range []*end{&d.source, &d.target} {

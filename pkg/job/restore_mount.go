@@ -13,7 +13,7 @@ import (
 )
 
 // RunMount runs `zxfer restore --mount DATASET`, which mounts the target of the request. With Plan.Recursive, it also
-// mounts the descendants that ZFS would mount, and those that a restore left unmounted. It mounts as a restore does.
+// mounts the descendants that ZFS would mount, and filesystems that a restore left unmounted. It mounts as a restore does.
 // Errors are classified as in RunSend.
 func RunMount(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
 	req.Source = req.Target // the job has one host

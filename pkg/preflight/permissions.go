@@ -112,7 +112,7 @@ func TargetWork(p *plan.Plan, zfsVersion string) zfs.Work {
 const someUser = "USER"
 
 // Allow returns shell lines for both hosts, each group below a comment that names the host. They grant the
-// permissions that the plan needs, except those that the host's user has. If zxfer runs as root, they contain a
+// permissions that the plan needs, except permissions that the host's user has. If zxfer runs as root, they contain a
 // placeholder for the user.
 func Allow(in Input) []string {
 	var lines []string

@@ -15,7 +15,7 @@ type Act struct {
 	Text string // what zxfer does by it
 	// Permissions are needed on the dataset. If it does not exist yet, they are needed on its parent.
 	Permissions []string
-	// Properties is set if each property that the operation sets needs a permission of its own name, or
+	// Properties is set if each property that the operation sets needs a permission with its name, or
 	// userprop.
 	Properties bool
 	// Where is set if Permissions are needed on another dataset.

@@ -281,7 +281,7 @@ type Failure struct {
 	Argv    []string
 	Stderr  string
 	Signal  string // signal that ended the process, such as "killed"
-	// Properties are those that a receive or create sets. Ranges reports that a send has several snapshots.
+	// Properties are set by a receive or create. Ranges reports that a send has several snapshots.
 	// Both need additional permissions.
 	Properties []string
 	Ranges     bool

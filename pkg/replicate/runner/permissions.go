@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Delegation concerns a host where a job does not run as root.
+// Delegation concerns a host on which a job does not run as root.
 type Delegation struct {
 	Host string `json:"host"`
 	User string `json:"user"`

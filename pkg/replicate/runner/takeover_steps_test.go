@@ -61,7 +61,7 @@ func TestPromoteMountsNoUnjudgedDataset(t *testing.T) {
 	require.Contains(t, strings.Join(f.Next, "\n"), "zxfer restore --mount dst/copy/a/x")
 }
 
-// TestMountpointHintOpensLittle expects a hint with mount_below for the mountpoint alone, and none for a directory of
+// TestMountpointHintOpensLittle expects a hint with mount_below for the mountpoint alone, and no such hint for a directory of
 // the operating system.
 func TestMountpointHintOpensLittle(t *testing.T) {
 	t.Parallel()

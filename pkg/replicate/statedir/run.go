@@ -88,7 +88,7 @@ type TargetRun struct {
 	RefusedDisk bool `json:"refused_disk,omitempty"`
 }
 
-// FailureText returns the number of datasets that failed, and of those that were interrupted if there are any.
+// FailureText returns the number of datasets that failed, and of interrupted datasets if there are any.
 func (t *TargetRun) FailureText() string {
 	interrupted := 0
 	for _, d := range t.Datasets {
