@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +89,49 @@ func TestZFSRestoreMountLink(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "the data was received, but: ")
 	requireNotAtBoot(t, other+"/absolute", other+"/relative", other+"/middle/etc")
+}
+
+// TestZFSRestoreForeignPrograms expects that setuid programs and devices of a restored dataset have no effect, also after
+// the next boot, unless the administrator permits them, and that a dataset keeps its own properties.
+func TestZFSRestoreForeignPrograms(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-p", src+"/a")
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	mustRunLocal(t, "send", "-R", src, dst)
+	atBoot := func(root string) (out string) {
+		t.Helper()
+		zfsCmd(t, "unmount", root)
+		zfsCmd(t, "mount", "-a")
+		for _, d := range []string{root, root + "/a"} {
+			require.Equal(t, "yes on", value(t, d, "mounted")+" "+value(t, d, "canmount"))
+			options := strings.Split(strings.TrimSpace(run(t, "findmnt", "-n", "-o", "OPTIONS", "-S", d)), ",")
+			out += fmt.Sprint(slices.Contains(options, "nosuid"), slices.Contains(options, "nodev"), " ")
+		}
+		return out
+	}
+	for name, args := range map[string][]string{"plain": {"--mount"}, "later": nil, "permitted": {"--mount", "-o", "setuid=on", "-o", "devices=on"}} {
+		back := src + "-" + name
+		t.Cleanup(func() { cleanUp(back) })
+		o := mustRunLocal(t, append(append([]string{"restore", "-R"}, args...), dst, back)...)
+		if name == "later" {
+			require.Equal(t, "on", value(t, back, "setuid"))
+			o = mustRunLocal(t, "restore", "--mount", "-R", back)
+		}
+		want, note := "true true true true ", "set devices=off, setuid=off on "+back+": its files come from another host"
+		if name == "permitted" {
+			require.NotContains(t, o.stderr, "its files come")
+			require.Equal(t, "false false false false ", atBoot(back), name)
+			continue
+		}
+		require.Equal(t, 1, strings.Count(o.stderr, "its files come"), o)
+		require.Contains(t, o.stderr, note)
+		require.Equal(t, want, atBoot(back), name)
+	}
+	fill(t, src, "newer", 1000)
+	zfsCmd(t, "snapshot", "-r", src+"@two")
+	mustRunLocal(t, "restore", "-R", "--rollback", "--mount", dst, src)
+	require.Equal(t, "false false false false ", atBoot(src), "data of this host")
 }
 
 // TestZFSPromoteLinkWithoutZxfer promotes a copy with hostile links on a host without zxfer. Nothing is mounted there, also

@@ -102,6 +102,7 @@ func TestZFSRestoreKilledInLastStage(t *testing.T) {
 		want[b] = localProperties(all)
 	}
 	require.Len(t, want, len(below))
+	want[src]["setuid"], want[src]["devices"] = "off", "off"
 	zfsCmd(t, "rename", src, src+"-lost")
 	t.Cleanup(func() { cleanUp(src + "-lost") })
 
@@ -301,9 +302,13 @@ func TestZFSRestoreDuringJobRun(t *testing.T) {
 	require.NoError(t, destroyAll(src))
 	p := start(t, "restore", "--bwlimit", "1MiB", "beta:"+dst, src)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src).Run() == nil }, testenv.Timeout(), 250*time.Millisecond, "%s", p.stderr)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	o := r.runAt(t, at.Add(time.Hour), "run", "home") // the first stream is arriving
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	t.Log(o)
 	require.NotEqual(t, 0, o.code, o)
+	require.Contains(t, o.stderr, "zxfer restore is receiving local:"+src)
+	require.NotContains(t, o.stderr, "run the same command again")
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"@mine").Run() == nil }, testenv.Timeout(), 250*time.Millisecond, "%s", p.stderr)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP)) // it must not end before the run
 	o = r.runAt(t, at.Add(2*time.Hour), "run", "home")        // between two streams

@@ -152,6 +152,38 @@ func TestZFSRestoreRollbackCommands(t *testing.T) {
 	require.FileExists(t, mountpoint(t, src)+"/f")
 }
 
+// TestZFSRestoreRollbackShares rolls a shared filesystem back, also without success. It is shared again.
+func TestZFSRestoreRollbackShares(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	const exportfs = "/usr/sbin/exportfs"
+	require.NoFileExists(t, exportfs, "the guest shares nothing")
+	t.Cleanup(func() { _ = os.Remove(exportfs) })
+	testenv.WriteProgram(t, exportfs, "#!/bin/sh\n")
+	zfsCmd(t, "create", "-o", "sharenfs=on", src)
+	zfsCmd(t, "create", src+"/a")
+	zfsCmd(t, "snapshot", "-r", src+"@one")
+	mustRunLocal(t, "send", "-R", src, dst)
+	fill(t, src, "new", 1000)
+	shared := func() []bool {
+		text := fileText("/etc/exports.d/zfs.exports")
+		return []bool{strings.Contains(text, mountpoint(t, src)+" "), strings.Contains(text, mountpoint(t, src)+"/a ")}
+	}
+	require.Equal(t, []bool{true, true}, shared())
+	mustRunLocal(t, "restore", "-R", "--rollback", dst, src)
+	require.NoFileExists(t, mountpoint(t, src)+"/new")
+	require.Equal(t, []bool{true, true}, shared())
+
+	// A share that fails is an error with the command.
+	fill(t, src, "new", 1000)
+	testenv.WriteProgram(t, exportfs, "#!/bin/sh\nexit 1\n")
+	o := runLocal(t, "restore", "-R", "--rollback", dst, src)
+	t.Log(o)
+	testenv.WriteProgram(t, exportfs, "#!/bin/sh\n")
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stderr, "zfs share "+src)
+}
+
 // TestZFSRestoreRollbackKilled kills a restore after each of its changes, and expects the
 // same command to complete it. Only the long level kills before each change, which should
 // leave the same state as a kill after the previous one.

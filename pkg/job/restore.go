@@ -375,7 +375,7 @@ func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string
 			continue
 		}
 		if _, err := hosts.Call(ctx, t.target.Conn, hosts.OpMount, zfs.MountRequest{Dataset: name, Over: true, Trusted: true}); err != nil {
-			t.rep.Log(fmt.Sprintf("%s is not mounted again: %v", name, err))
+			t.rep.Log(fmt.Sprintf("%s is not as before: %v", name, err))
 			left[name] = true
 		}
 	}

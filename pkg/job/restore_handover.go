@@ -21,7 +21,7 @@ func (t *restoreJob) handOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h := &handover{restoreJob: t, listing: &listing, notMounted: map[string]bool{}, noPlace: map[string]bool{}}
+	h := newHandover(t, &listing)
 	t.report.Next = nil
 	for _, step := range []func(context.Context, *plan.Dataset, *zfs.Dataset) error{h.restoreProperties, h.joinKey, h.noteKey, h.mountPlanned, h.unmark} {
 		for _, d := range t.report.Plan.Datasets { // ancestors first
@@ -53,6 +53,11 @@ type handover struct {
 	keys, joins, places []string
 	left                []string        // filesystems that are left unmounted
 	noPlace             map[string]bool // filesystems without a mountpoint
+	distrusted          map[string]bool // filesystems to which zfs.Distrust applied
+}
+
+func newHandover(t *restoreJob, listing *zfs.Listing) *handover {
+	return &handover{restoreJob: t, listing: listing, notMounted: map[string]bool{}, noPlace: map[string]bool{}, distrusted: map[string]bool{}}
 }
 
 func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
@@ -143,7 +148,7 @@ func toMount(d *plan.Dataset, at *zfs.Dataset) bool {
 func (h *handover) mountPlanned(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
 	switch {
 	case toMount(d, at):
-		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, Boot: true})
+		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, At: d.Restore.Mountpoint, Boot: true})
 	case d.Type == zfs.Filesystem && !d.Restore.Due && at.Get("canmount") == "on":
 		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, Over: h.restoreJob.remount[at.Name], Trusted: true})
 	}
@@ -189,12 +194,19 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountReq
 		h.leave(at.Name)
 		return nil
 	}
+	m.At = cmp.Or(m.At, at.Get("mountpoint"))
 	loose, err := hosts.Call(ctx, h.target.Conn, hosts.OpMount, m)
 	if err != nil {
 		return err
 	}
 	h.changed.Store(true)
 	at.Properties["mounted"] = zfs.Property{Value: "yes", Source: "-"}
+	if m.Boot && !m.Trusted {
+		if set := zfs.Distrust(at.Properties, h.distrusted[zfs.ParentOf(at.Name)]); len(set) > 0 {
+			h.rep.Log(fmt.Sprintf("set %s on %s: its files come from another host", zfs.JoinValues(set), at.Name))
+		}
+		h.distrusted[at.Name] = true
+	}
 	if !mounted {
 		h.report.Mounted = append(h.report.Mounted, at.Name)
 		h.rep.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))

@@ -49,7 +49,7 @@ func (t *restoreJob) mountTree(ctx context.Context) error {
 	if err != nil {
 		return unchanged(err)
 	}
-	h := &handover{restoreJob: t, listing: &listing, notMounted: map[string]bool{}, noPlace: map[string]bool{}}
+	h := newHandover(t, &listing)
 	var all []zfs.MountRequest
 	for _, d := range listing.Datasets {
 		pending, own := d.Properties[zfs.CanMountProperty].Local(), d.Get("canmount") == "on"

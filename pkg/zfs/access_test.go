@@ -83,3 +83,30 @@ func FuzzParseSettings(f *testing.F) {
 		}
 	})
 }
+
+// TestDistrust expects that only an administrator of this host permits setuid programs and devices.
+func TestDistrust(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		setuid   Property
+		inherits bool
+		off      bool
+	}{
+		"default":                     {Property{"on", "default"}, false, true},
+		"default, below a restricted": {Property{"on", "default"}, true, false},
+		"set":                         {Property{"on", "local"}, false, false},
+		"set above":                   {Property{"on", "inherited from tank"}, false, false},
+		"received":                    {Property{"on", "received"}, true, true},
+		"off":                         {Property{"off", "default"}, false, false},
+		"received, off":               {Property{"off", "received"}, false, false},
+		"by a mount option":           {Property{"off", "temporary"}, false, true},
+		"not known":                   {Property{}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := Distrust(map[string]Property{"setuid": c.setuid, "devices": {"off", "local"}}, c.inherits)
+			require.Equal(t, c.off, set["setuid"] == "off")
+			require.NotContains(t, set, "devices")
+		})
+	}
+}

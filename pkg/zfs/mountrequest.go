@@ -17,8 +17,7 @@ type MountRequest struct {
 	At string `json:"at,omitempty"`
 	// Over also mounts over a directory that is not empty, because the filesystem was mounted before.
 	Over bool `json:"over,omitempty"`
-	// Trusted mounts with setuid programs and devices if the properties of the filesystem permit them. Otherwise
-	// zxfer requires that the properties are set on this host, to on.
+	// Trusted reports that the files belong to this host. Otherwise zxfer applies Distrust.
 	Trusted bool `json:"trusted,omitempty"`
 	// Boot sets canmount=on after the mount, so that ZFS mounts the filesystem at boot, unless another user could
 	// redirect that mount.
@@ -28,7 +27,23 @@ type MountRequest struct {
 // MountProperties returns the properties that decide how a filesystem is mounted.
 func MountProperties() []string {
 	return []string{"type", "mountpoint", "mounted", "canmount", "keystatus", "readonly", "setuid", "devices", "exec", "atime", "relatime",
-		"context", "fscontext", "defcontext", "rootcontext", CanMountProperty}
+		"context", "fscontext", "defcontext", "rootcontext", "sharenfs", "sharesmb", CanMountProperty}
+}
+
+// Distrust returns the properties to set on a filesystem with files of another host, so that setuid programs and devices
+// among them have no effect. It omits those that an administrator of this host set, on the filesystem or an ancestor.
+// inherits reports that the parent gets the same properties first.
+func Distrust(p map[string]Property, inherits bool) map[string]string {
+	set := map[string]string{}
+	for _, name := range []string{"setuid", "devices"} {
+		switch v := p[name]; {
+		case v.Source == "received" && v.Value == "on",
+			v.Source == "temporary", // the value of the current mount
+			v.Source == "default" && v.Value == "on" && !inherits:
+			set[name] = "off"
+		}
+	}
+	return set
 }
 
 // Mountpoint is the directory of a filesystem that ZFS would mount and that is not mounted now, for example because

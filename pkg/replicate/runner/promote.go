@@ -162,9 +162,7 @@ func (f *failover) planPromote(ctx context.Context) error {
 		if err := f.holdSource(ctx); err != nil {
 			return err
 		}
-		if err := f.restrict(ctx); err != nil {
-			return err
-		}
+		f.restrict()
 		role := f.newRole(zfs.RoleSource, f.target.Role.ID)
 		f.set(f.t, f.copyRoot, map[string]string{zfs.RoleProperty: role.String()})
 	}

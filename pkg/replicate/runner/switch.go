@@ -173,9 +173,7 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 	s.noteOthers()
 	s.noteProperties(ctx)
 	if s.DryRun {
-		if err := s.planCopyRole(ctx); err != nil {
-			return err
-		}
+		s.planCopyRole()
 		s.result.Steps, s.result.Next = append(s.result.Steps, takeover...), append(s.result.Next, next...)
 		s.planEnd()
 		return nil
@@ -184,7 +182,8 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 		return err
 	}
 	s.willRecord = false
-	if err := cmp.Or(s.planCopyRole(ctx), s.planTakeover(ctx, recorded)); err != nil {
+	s.planCopyRole()
+	if err := s.planTakeover(ctx, recorded); err != nil {
 		return err
 	}
 	s.planEnd()
@@ -192,13 +191,10 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 }
 
 // planCopyRole plans that the copy becomes the source. After that step, a switch cannot be aborted.
-func (s *roleSwitch) planCopyRole(ctx context.Context) error {
-	if err := s.restrict(ctx); err != nil {
-		return err
-	}
+func (s *roleSwitch) planCopyRole() {
+	s.restrict()
 	s.target.Role = s.role(zfs.RoleSource)
 	s.set(s.t, s.copyRoot, map[string]string{zfs.RoleProperty: s.target.Role.String()})
-	return nil
 }
 
 // planEnd plans the steps after the copy is writable: the source becomes its copy.

@@ -370,38 +370,16 @@ func (f *failover) mountCopy(ctx context.Context, c *takenOver) error {
 	return err
 }
 
-// restrict plans that setuid programs and devices among the files of another host have no effect, unless the
-// administrator of the copy's host set these properties. A dataset that had a role before keeps its properties.
-func (f *failover) restrict(ctx context.Context) error {
-	if f.target.Role.Kind != "" {
-		return nil
-	}
-	var names []string
+// restrict plans the properties for files of another host. A dataset that had a role before keeps its properties.
+func (f *failover) restrict() {
 	for _, d := range f.copies() {
-		if d.Type == zfs.Filesystem {
-			names = append(names, d.Name)
+		if d.Type != zfs.Filesystem || f.target.Role.Kind != "" {
+			continue
+		}
+		if set := zfs.Distrust(d.Properties, d.Name != f.copyRoot); len(set) > 0 {
+			f.set(f.t, d.Name, set)
 		}
 	}
-	if len(names) == 0 {
-		return nil
-	}
-	found, err := f.t.properties(ctx, names, "setuid", "devices")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		set := map[string]string{}
-		for property, p := range found[name] {
-			chosen := p.Local() || strings.HasPrefix(p.Source, "inherited")
-			if p.Value == "on" && (p.Source == "received" || name == f.copyRoot && !chosen) {
-				set[property] = "off"
-			}
-		}
-		if len(set) > 0 {
-			f.set(f.t, name, set)
-		}
-	}
-	return nil
 }
 
 // forget appends a step that removes the records of the source from a dataset, if it has any. will names records

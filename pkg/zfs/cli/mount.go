@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -46,8 +47,23 @@ func (c *CLI) Mount(ctx context.Context, m zfs.MountRequest) (loose string, err 
 	if err != nil {
 		return "", refuseLink(m.Dataset, at, err)
 	}
+	distrust := map[string]string{}
+	if !m.Trusted {
+		distrust = zfs.Distrust(p, false)
+	}
+	if m.Boot { // the mount options below do not apply to the mounts of ZFS
+		if err := c.SetProperties(ctx, zfs.PropertyChange{Dataset: m.Dataset, Set: distrust}); err != nil {
+			return "", err
+		}
+	}
+	for name, value := range distrust {
+		p[name] = zfs.Property{Value: value, Source: "local"}
+	}
 	if p["mounted"].Value != "yes" {
 		if err := c.attach(m, place, p); err != nil {
+			return "", err
+		}
+		if err := c.share(ctx, m, p); err != nil {
 			return "", err
 		}
 	} else if m.Boot {
@@ -67,6 +83,19 @@ func (c *CLI) Mount(ctx context.Context, m zfs.MountRequest) (loose string, err 
 		change.Revert = []string{zfs.CanMountProperty}
 	}
 	return place.loose, c.SetProperties(ctx, change)
+}
+
+// share shares a filesystem of this host if its properties say so: zfs unmount ended that.
+func (c *CLI) share(ctx context.Context, m zfs.MountRequest, p map[string]zfs.Property) error {
+	off := func(name string) bool { return slices.Contains([]string{"", "-", "off"}, p[name].Value) }
+	if !m.Trusted || off("sharenfs") && off("sharesmb") {
+		return nil
+	}
+	args := []string{"share", m.Dataset}
+	if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpMount, Subject: m.Dataset}, args); err != nil {
+		return fault.Failf("share it: "+zfs.CommandLine(append([]string{"zfs"}, args...)), "%s is mounted, but not shared: %w", m.Dataset, err)
+	}
+	return nil
 }
 
 // Mountpoints returns the filesystems of all pools that zfs mount -a would mount, also if their key is not loaded.
@@ -102,7 +131,7 @@ func (c *CLI) attach(m zfs.MountRequest, at place, p map[string]zfs.Property) er
 	if why := contentsOf(dir); why != "" && !m.Over {
 		return fault.Failf("empty it, then run the same command again", "%s cannot mount at %s, which %s", m.Dataset, at.path, why)
 	}
-	root, err := files.MountDetached(m.Dataset, mountOptions(m, at.path, p))
+	root, err := files.MountDetached(m.Dataset, mountOptions(at.path, p))
 	if err != nil {
 		return mountError(m.Dataset, err)
 	}
@@ -122,11 +151,8 @@ func (c *CLI) attach(m zfs.MountRequest, at place, p map[string]zfs.Property) er
 }
 
 // mountOptions returns the options that zfs mount derives from the properties.
-func mountOptions(m zfs.MountRequest, at string, p map[string]zfs.Property) (o files.MountOptions) {
+func mountOptions(at string, p map[string]zfs.Property) (o files.MountOptions) {
 	is := func(name, value string) bool { return p[name].Value == value }
-	permitted := func(name string) bool { // setuid, devices
-		return is(name, "on") && (m.Trusted || p[name].Local() || strings.HasPrefix(p[name].Source, "inherited"))
-	}
 	o.Text = map[string]string{"mntpoint": at} // for .zfs/snapshot
 	if strings.Contains(at, ",") {             // the kernel would cut it, as with zfs mount
 		o.Text = map[string]string{}
@@ -142,10 +168,10 @@ func mountOptions(m zfs.MountRequest, at string, p map[string]zfs.Property) (o f
 		o.Flags = append(o.Flags, "ro")
 		o.Attributes |= unix.MOUNT_ATTR_RDONLY
 	}
-	if !permitted("setuid") {
+	if !is("setuid", "on") {
 		o.Attributes |= unix.MOUNT_ATTR_NOSUID
 	}
-	if !permitted("devices") {
+	if !is("devices", "on") {
 		o.Attributes |= unix.MOUNT_ATTR_NODEV
 	}
 	if is("exec", "off") {

@@ -78,6 +78,54 @@ func TestZFSMount(t *testing.T) {
 	}
 }
 
+// TestZFSMountForeign mounts files of another host. Their setuid programs and devices have no effect, also after the next
+// boot, unless this host set the properties.
+func TestZFSMountForeign(t *testing.T) {
+	p := zfstest.NewPool(t, zfstest.Options{})
+	c := New(nil)
+	atBoot := func(ds string) string {
+		t.Helper()
+		p.ZFS("unmount", ds)
+		p.ZFS("mount", "-a")
+		return optionsOf(t, ds)
+	}
+	for name, tt := range map[string]struct {
+		create []string
+		m      zfs.MountRequest
+		both   bool // has both
+		set    string
+	}{
+		"foreign":       {nil, zfs.MountRequest{Boot: true}, false, "off off"},
+		"own":           {nil, zfs.MountRequest{Boot: true, Trusted: true}, true, "on on"},
+		"set":           {[]string{"-o", "setuid=on", "-o", "devices=on"}, zfs.MountRequest{Boot: true}, true, "on on"},
+		"not at boot":   {nil, zfs.MountRequest{}, false, "on on"},
+		"already there": {nil, zfs.MountRequest{Boot: true}, false, "off off"},
+	} {
+		ds := p.Create(strings.ReplaceAll(name, " ", "-"), append([]string{"-u", "-o", "canmount=noauto"}, tt.create...)...)
+		if name == "already there" {
+			p.ZFS("mount", ds)
+		}
+		tt.m.Dataset = ds
+		_, err := c.Mount(t.Context(), tt.m)
+		require.NoError(t, err, name)
+		require.Equal(t, tt.both, !strings.Contains(optionsOf(t, ds), "nosuid"), name)
+		require.Equal(t, tt.both, !strings.Contains(optionsOf(t, ds), "nodev"), name)
+		options := atBoot(ds)
+		require.Equal(t, tt.set, p.Get(ds, "setuid")+" "+p.Get(ds, "devices"), name)
+		if tt.m.Boot {
+			require.Equal(t, tt.both, !strings.Contains(options, "nosuid,nodev"), name)
+		} else {
+			require.Empty(t, options, name)
+		}
+	}
+	p.ZFS("set", "setuid=on", p.Name)
+	child := p.Create("child", "-u", "-o", "canmount=noauto")
+	_, err := c.Mount(t.Context(), zfs.MountRequest{Dataset: child, Boot: true})
+	require.NoError(t, err)
+	require.Equal(t, "on off", p.Get(child, "setuid")+" "+p.Get(child, "devices"))
+	require.NotContains(t, atBoot(child), "nosuid")
+}
+
 // TestZFSMountRefuses expects that no mount hides files, follows a link of other files, takes the key's absence for
 // a mount, or believes another mountpoint.
 func TestZFSMountRefuses(t *testing.T) {
