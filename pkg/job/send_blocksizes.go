@@ -99,8 +99,10 @@ func (c *blockComparison) run(ctx context.Context) error {
 		return fmt.Errorf("%s has %d files, and %s has %d", c.pair.Source, source.Files, c.pair.Target, target.Files)
 	}
 	different := source.DifferentBuckets(&target)
-	// Twice the mean leaves room for uneven buckets.
-	most := max(1, files.MaxBlockFiles/(2*int(min(source.Files, 1<<40)/files.BlockBuckets)+16))
+	most := bucketsPerWalk(source.Files)
+	if len(different) > most*maxBlockWalks {
+		return errors.New("too many files with different block sizes")
+	}
 	for len(different) > 0 && c.risk.Count == 0 {
 		n := min(most, len(different))
 		q.Buckets, different = different[:n], different[n:]
@@ -110,6 +112,15 @@ func (c *blockComparison) run(ctx context.Context) error {
 	}
 	c.risk.More = len(different) > 0
 	return nil
+}
+
+// maxBlockWalks limits how often a comparison reads the names of all files again. It permits 8 million files that differ.
+const maxBlockWalks = 64
+
+// bucketsPerWalk returns for how many buckets an answer can list the files. Twice the mean leaves room for uneven
+// buckets.
+func bucketsPerWalk(all uint64) int {
+	return max(1, files.MaxBlockFiles/(2*int(min(all, 1<<40)/files.BlockBuckets)+16))
 }
 
 // compareFiles compares the files of some buckets.

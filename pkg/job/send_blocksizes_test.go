@@ -124,6 +124,28 @@ func TestSendBackComparesBlockSizes(t *testing.T) {
 	}
 }
 
+// TestBlockSizesAreComparedInFewReads expects that a comparison which would read millions of names hundreds of times is
+// refused immediately.
+func TestBlockSizesAreComparedInFewReads(t *testing.T) {
+	t.Parallel()
+	const all = 12_000_000 // 4,096 buckets differ, and an answer can list those of 44
+	w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "dst": nil}), answer: func(q files.BlockQuery) (files.BlockSizes, error) {
+		s := files.BlockSizes{Files: all, Sums: make([]byte, 8*files.BlockBuckets)}
+		for i := range files.BlockBuckets {
+			copy(s.Sums[8*i:], q.Snapshot)
+		}
+		return s, nil
+	}}
+	s := sendRequest(nil)
+	c := hosts.New(w).Get("", &s.Settings)
+	p := &plan.BlockPair{Source: "dst/a@x", Target: "src/a@x", Required: true}
+	risks, err := CompareBlockSizes(t.Context(), c, c, []*plan.BlockPair{p}, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, risks[p.Key()].Refused, "too many files with different block sizes")
+	require.EqualValues(t, 2, w.queries.Load())
+	require.Equal(t, files.BlockBuckets, min(files.BlockBuckets, bucketsPerWalk(100_000)*maxBlockWalks))
+}
+
 // TestDirectionSurvivesFailure fails the first stream of a new direction after the record of the source was
 // removed. The next try compares again.
 func TestDirectionSurvivesFailure(t *testing.T) {
