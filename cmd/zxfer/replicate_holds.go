@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/report"
+	"zxfer/pkg/zfs"
 )
 
 func newReplicateHolds(a *app) *cobra.Command {
@@ -50,6 +51,9 @@ never touches other holds and clones.`,
 				what, by := h.Snapshot, h.Tag
 				if h.Clone != "" {
 					what, by = h.Clone, "clone of "+h.Snapshot+", drill of "+h.Job
+					if h.Job == zfs.ReadCloneMark {
+						by = "clone of " + h.Snapshot + ", to read its files"
+					}
 				}
 				if _, err := fmt.Fprintf(a.stdout, "%s\t%s:%s\t%s\n", state, cmp.Or(h.Host, "local"), report.Line(what), report.Line(by)); err != nil {
 					errs = append(errs, err)

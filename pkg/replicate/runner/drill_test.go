@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -409,6 +410,18 @@ func TestHoldsListsDrillClones(t *testing.T) {
 	require.ElementsMatch(t, want, holds(true))
 	require.Equal(t, want[:1], holds(true))
 	require.Contains(t, r.datasets("dst"), mine)
+
+	// A killed process may have left a clone that it read, at the latest after a day.
+	clone, err := r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: zfs.ReadCloneMark})
+	require.NoError(t, err)
+	for age, stale := range map[int64]bool{3600: false, 25 * 3600: true} {
+		r.Edit(func(all map[string]*zfs.Dataset) {
+			all[clone].Properties["creation"] = zfs.Property{Value: fmt.Sprint(r.now - age), Source: "-"}
+		})
+		require.Contains(t, holds(false), &HeldSnapshot{Snapshot: snapshot, Clone: clone, Job: zfs.ReadCloneMark, Stale: stale})
+	}
+	holds(true)
+	require.NotContains(t, r.datasets("dst"), clone)
 }
 
 // read records the last progress of a drill.

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
@@ -264,6 +266,9 @@ func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, err
 	return out, nil
 }
 
+// readCloneAge is the age from which a clone for reading files is a leftover of a killed process.
+const readCloneAge = 24 * time.Hour
+
 // clonesAt returns the drill clones of snapshots. Clones of jobs in the file are not stale: a
 // drill uses them, or the next drill removes them.
 func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snapshots []string, release bool) ([]*HeldSnapshot, error) {
@@ -278,7 +283,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	slices.Sort(names)
 	var out []*HeldSnapshot
 	for _, name := range names {
-		found, err := p.properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty)
+		found, err := p.properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty, "creation")
 		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // a restricted key hides clones it may not use
 			return out, err
 		}
@@ -286,7 +291,11 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 		if !mark.Local() {
 			continue // not made by zxfer
 		}
-		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value) && mark.Value != zfs.ReadCloneMark}
+		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
+		if mark.Value == zfs.ReadCloneMark {
+			created, err := strconv.ParseInt(found[name]["creation"].Value, 10, 64)
+			h.Stale = err == nil && r.Now().Sub(time.Unix(created, 0)) > readCloneAge
+		}
 		if out = append(out, h); !h.Stale || !release {
 			continue
 		}
