@@ -119,6 +119,51 @@ func TestZFSAccessFollows(t *testing.T) {
 	require.Equal(t, "-", value(t, l.dst, "zxfer:settings"))
 }
 
+// TestZFSAccessWithoutZxfer runs a job to a host without zxfer, promotes the copy there, and restores there. A switch is
+// refused, because it cannot compare block sizes there.
+func TestZFSAccessWithoutZxfer(t *testing.T) {
+	lab(t)
+	agentlessAccount(t, "nas", loginShell)
+	src, dst := dataset(t)
+	dir := t.TempDir()
+	t.Cleanup(func() { cleanUp(src) }) // before the directory
+	zfsCmd(t, "create", "-o", "mountpoint="+dir+"/data", "-o", "acltype=posix", "-o", "exec=off", "-o", "quota=300M", "-o", "snapshot_limit=1000", src)
+	zfsCmd(t, "create", "-o", "devices=off", "-o", "setuid=off", "-o", "exec=on", "-o", "refquota=200M", src+"/child")
+	longname := exec.Command("zfs", "set", "longname=on", src).Run() == nil
+	l := &failoverLab{newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nrecursive = true\nmount_below = [\"/tmp\"]\n"+
+		"snapshots = { take = \"{job}-%%Y%%m%%dT%%H%%M%%SZ\" }\n[[job.target]]\nname = \"near\"\nto = \"nas:%s\"\n", src, dst)), src, dst, dir + "/data"}
+	has := func(root string) {
+		t.Helper()
+		require.Equal(t, "posix\noff", value(t, root, "acltype,exec"))
+		require.Equal(t, "posix\noff\noff", value(t, root+"/child", "acltype,devices,setuid"))
+		if longname {
+			require.Equal(t, "on", value(t, root+"/child", "longname"))
+		}
+	}
+	l.must(t, "run", "home")
+	has(dst)
+	require.Equal(t, "0", value(t, dst, "quota"))
+	require.Contains(t, value(t, dst, "zxfer:settings"), "quota")
+	zfsCmd(t, "inherit", "acltype", dst)
+	zfsCmd(t, "inherit", "exec", dst)
+	require.Contains(t, l.must(t, "check", "home").stdout, "SETS acltype=posix, exec=off on "+dst)
+	l.must(t, "run", "home")
+	has(dst)
+
+	back := dst + "-back"
+	t.Cleanup(func() { cleanUp(back) })
+	mustZxfer(t, "restore", "-R", src, "nas:"+back)
+	has(back)
+
+	zfsCmd(t, "inherit", "acltype", dst)
+	o := l.must(t, "promote", "--source-alive", "home")
+	has(dst)
+	require.Equal(t, "off\noff", value(t, dst, "setuid,devices"))
+	require.Equal(t, fmt.Sprint(300<<20)+"\n1000", value(t, dst, "quota,snapshot_limit"))
+	require.Equal(t, fmt.Sprint(200<<20), value(t, dst+"/child", "refquota"))
+	require.Contains(t, o.stdout+o.stderr, dst+"/child: not set on the new source: exec=on")
+}
+
 // TestZFSAccessSent sends access properties with plain and raw streams, to an existing copy, and with a restricted key.
 func TestZFSAccessSent(t *testing.T) {
 	key, _ := restrictedKey(t, "--allow", "receive="+betaPool+"/granted", "--append-only")

@@ -139,6 +139,72 @@ func TestZFSDrill(t *testing.T) {
 	requireNoLeftovers(t)
 }
 
+// TestZFSDrillDeadline drills a huge file with holes, a file whose data needs longer than the deadline, and a host
+// that stalls.
+func TestZFSDrillDeadline(t *testing.T) {
+	lab(t)
+	src, dst := dataset(t)
+	zfsCmd(t, "create", "-o", "compression=lz4", src)
+	f, err := os.Create(filepath.Join(mountpoint(t, src), "holes"))
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(1<<40))
+	for i := range int64(6) {
+		_, err := f.WriteAt(bytes.Repeat([]byte("data"), 256<<10), i<<37)
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Close())
+	r := newDrillJob(t, src, "beta:"+dst, fmt.Sprintf("deadline = %q", testenv.Timeout()), "")
+	d, o := r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	require.True(t, d.Copies[0].Compared, d.Copies[0])
+
+	notFinished := func(d *statedir.Drill, o cmdResult) {
+		t.Helper()
+		require.Equal(t, 1, o.code, o)
+		require.Equal(t, statedir.NotFinished, d.Outcome, o)
+		for _, c := range d.Copies { // none, if the deadline passed before
+			require.Equal(t, statedir.NotFinished, c.DisplayOutcome(), o)
+		}
+		require.Contains(t, o.stderr, "the drill passed its deadline of 1s")
+		require.Contains(t, r.run(t, "status", "home").stdout, "not finished")
+	}
+	// The data is small on disk. No host reads 2 GiB in a second.
+	run(t, "sh", "-c", "yes dense | head -c 2G >"+mountpoint(t, src)+"/dense")
+	run(t, "zpool", "sync")
+	o = r.run(t, "run", "home")
+	require.Equal(t, 0, o.code, o)
+	r.writeDrill(t, src, "beta:"+dst, `deadline = "1s"`, "")
+	notFinished(r.drill(t))
+
+	require.NoError(t, os.Remove(mountpoint(t, src)+"/dense"))
+	nextSecond(t)
+	o = r.run(t, "run", "home")
+	require.Equal(t, 0, o.code, o)
+
+	// The agent of the copy's host stalls.
+	r.writeDrill(t, src, "beta:"+dst, "deadline = \"10s\"\ncommand = [\"/bin/sleep\", \"4713\"]\nsample = \"1%\"", "")
+	p := start(t, "replicate", "drill", "-c", r.file, "--state-dir", r.state, "--json", "home")
+	agents := func() []int {
+		return pidsOn(t, betaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == "agent" })
+	}
+	require.Eventually(t, func() bool { return len(listClones(t)) > 0 && len(agents()) > 0 }, testenv.Timeout(), 50*time.Millisecond)
+	for _, pid := range agents() {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	}
+	o = p.wait(t)
+	require.Equal(t, 1, o.code, o)
+	require.Contains(t, o.stdout, `"outcome":"not finished"`, o)
+	for _, pid := range agents() {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	require.Eventually(t, func() bool { return len(agents()) == 0 }, testenv.Timeout(), 100*time.Millisecond)
+	r.writeDrill(t, src, "beta:"+dst, "", "")
+	_, o = r.drill(t)
+	require.Equal(t, 0, o.code, o)
+	require.Empty(t, listClones(t))
+}
+
 // TestZFSDrillKilled kills a drill. The next drill destroys the clone that it left, and no other clone.
 func TestZFSDrillKilled(t *testing.T) {
 	lab(t)
