@@ -383,7 +383,7 @@ func (k *packWorker) writeContents(f *os.File, size int64, sparse bool, total in
 			break
 		}
 		if total -= extentHeader + x.size(); total < 0 {
-			return nil, errors.New("the holes of a file changed")
+			return nil, fmt.Errorf("the holes of %s changed", printablePath(f.Name()))
 		}
 		if _, err := k.tar.Write(x.header()); err != nil {
 			return nil, err
@@ -394,7 +394,7 @@ func (k *packWorker) writeContents(f *os.File, size int64, sparse bool, total in
 		off = x.to
 	}
 	if total != 0 {
-		err = errors.New("the holes of a file changed")
+		err = fmt.Errorf("the holes of %s changed", printablePath(f.Name()))
 	}
 	return damage, err
 }

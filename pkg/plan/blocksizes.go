@@ -26,6 +26,8 @@ type Stored struct {
 // receiver frees a file of one block. If the file has several, the receiver keeps its blocks, and
 // refuses a smaller size; OpenZFS 2.1 then frees data, too. Streams in one direction leave the receiver
 // with the same size, or with smaller blocks in a file of several, which later streams do not free.
+// An empty file is no exception: ZFS counts several blocks if it was truncated in the transaction group that wrote
+// them, and refuses the stream (2.3.9: "invalid backup stream").
 //
 // https://github.com/openzfs/zfs/pull/18663
 func LosesBlocks(source, target Stored) bool {

@@ -85,10 +85,14 @@ func (c *CLI) Mount(ctx context.Context, m zfs.MountRequest) (loose string, err 
 	return place.loose, c.SetProperties(ctx, change)
 }
 
-// share shares a filesystem of this host if its properties say so: zfs unmount ended that.
+// share shares a filesystem of this host if its properties say so, because zfs unmount ended that. Without the program
+// that ZFS uses, it was not shared.
 func (c *CLI) share(ctx context.Context, m zfs.MountRequest, p map[string]zfs.Property) error {
-	off := func(name string) bool { return slices.Contains([]string{"", "-", "off"}, p[name].Value) }
-	if !m.Trusted || off("sharenfs") && off("sharesmb") {
+	shared := func(property, program string) bool {
+		_, err := os.Stat(program)
+		return err == nil && !slices.Contains([]string{"", "-", "off"}, p[property].Value)
+	}
+	if !m.Trusted || !shared("sharenfs", "/usr/sbin/exportfs") && !shared("sharesmb", "/usr/bin/net") {
 		return nil
 	}
 	args := []string{"share", m.Dataset}
