@@ -168,8 +168,8 @@ func TestZFSDrillDeadline(t *testing.T) {
 		require.Contains(t, o.stderr, "the drill passed its deadline of 1s")
 		require.Contains(t, r.run(t, "status", "home").stdout, "not finished")
 	}
-	// The data is small on disk. No host reads 2 GiB in a second.
-	run(t, "sh", "-c", "yes dense | head -c 2G >"+mountpoint(t, src)+"/dense")
+	// The data is small on disk. No guest reads 1 GiB in a second.
+	run(t, "sh", "-c", "yes dense | head -c 1G >"+mountpoint(t, src)+"/dense")
 	run(t, "zpool", "sync")
 	o = r.run(t, "run", "home")
 	require.Equal(t, 0, o.code, o)

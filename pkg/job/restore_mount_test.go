@@ -1,7 +1,9 @@
 package job
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +11,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -116,4 +119,38 @@ func TestRestoreAtMountpointOfOther(t *testing.T) {
 	w.before = failOn(zfs.OpList, errors.New("broken"))
 	_, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.Error(t, err)
+}
+
+// mountingWorld records the requests to mount.
+type mountingWorld struct {
+	*world
+	mounts []zfs.MountRequest
+}
+
+func (w *mountingWorld) Open(context.Context, hosts.Address) (hosts.Host, error) { return w, nil }
+
+func (w *mountingWorld) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, w.world, r, hoststest.With(hosts.OpMount, func(_ context.Context, m zfs.MountRequest) (string, error) {
+		w.mounts = append(w.mounts, m)
+		return "", nil
+	}))
+}
+
+// TestRestoreMountsAtJudgedPath expects that a restore mounts only at the path that it judged, also if the mountpoint
+// changes during the restore.
+func TestRestoreMountsAtJudgedPath(t *testing.T) {
+	t.Parallel()
+	w := &mountingWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})}
+	w.host.Set("dst", "mountpoint", "/dst")
+	req := restoreTree()
+	req.Plan.Recursive = false
+	w.before = func(op string) error {
+		if strings.HasPrefix(op, zfs.OpList) && w.host.Get("dst/back", zfs.RestoreProperty) == "on" { // it was received
+			w.host.Set("dst/back", "mountpoint", "/etc")
+		}
+		return nil
+	}
+	_, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, []zfs.MountRequest{{Dataset: "dst/back", At: "/dst/back", Boot: true}}, w.mounts)
 }
