@@ -182,12 +182,12 @@ func TestZFSDrillDeadline(t *testing.T) {
 	require.Equal(t, 0, o.code, o)
 
 	// The agent of the copy's host stalls.
-	r.writeDrill(t, src, "beta:"+dst, "deadline = \"10s\"\ncommand = [\"/bin/sleep\", \"4713\"]\nsample = \"1%\"", "")
+	r.writeDrill(t, src, "beta:"+dst, fmt.Sprintf("deadline = %q\ncommand = [\"/bin/sleep\", \"infinity\"]", testenv.Timeout()/6), "")
 	p := start(t, "replicate", "drill", "-c", r.file, "--state-dir", r.state, "--json", "home")
 	agents := func() []int {
 		return pidsOn(t, betaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == "agent" })
 	}
-	require.Eventually(t, func() bool { return len(listClones(t)) > 0 && len(agents()) > 0 }, testenv.Timeout(), 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(agents()) > 0 && len(listClones(t)) > 0 }, testenv.Timeout(), 250*time.Millisecond)
 	for _, pid := range agents() {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })

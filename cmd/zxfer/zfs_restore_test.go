@@ -405,9 +405,10 @@ func TestRestrictedRestore(t *testing.T) {
 	require.Contains(t, o.stderr, "policy forbids")
 	o = mustZxfer(t, "restore", "-e", restoreKey, "--mount", src, "beta:"+dst+"/a")
 	require.Contains(t, o.stderr, "mounted "+dst+"/a")
-	require.Equal(t, "atime\toff\n", localSettings(t, dst+"/a"))
+	require.Equal(t, "atime\toff\ndevices\toff\nsetuid\toff\n", localSettings(t, dst+"/a"), "the key cannot mount otherwise")
 	for _, q := range [][]byte{
-		request("adjust", `{"dataset":"`+dst+`/a","set":{"mountpoint":"/etc"}}`), request("mount", `"`+dst+`/mine"`), request("occupied", `["/root"]`),
+		request("adjust", `{"dataset":"`+dst+`/a","set":{"mountpoint":"/etc"}}`), request("mount", `"`+dst+`/mine"`),
+		request("adjust", `{"dataset":"`+dst+`/a","revert":["setuid"]}`), request("occupied", `["/root"]`),
 	} {
 		answer, all := sendHostile(t, restoreKey, q)
 		require.Contains(t, all, "policy forbids", "%s: %v", q, answer)
