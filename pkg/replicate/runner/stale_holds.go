@@ -283,7 +283,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	slices.Sort(names)
 	var out []*HeldSnapshot
 	for _, name := range names {
-		found, err := p.properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty, "creation")
+		found, err := p.properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty)
 		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // a restricted key hides clones it may not use
 			return out, err
 		}
@@ -293,6 +293,10 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 		}
 		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
 		if mark.Value == zfs.ReadCloneMark {
+			found, err := p.properties(ctx, []string{name}, "creation")
+			if err != nil && !errors.Is(err, hosts.ErrForbidden) {
+				return out, err
+			}
 			created, err := strconv.ParseInt(found[name]["creation"].Value, 10, 64)
 			h.Stale = err == nil && r.Now().Sub(time.Unix(created, 0)) > readCloneAge
 		}
