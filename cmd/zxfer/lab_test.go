@@ -217,7 +217,9 @@ func (p *process) wait(t *testing.T) cmdResult {
 		<-p.done
 		t.Fatalf("zxfer hangs\n%s", p.stderr)
 	}
-	return cmdResult{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+	o := cmdResult{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+	checkHints(t, o, p.cmd.Args)
+	return o
 }
 
 // zxfer runs zxfer on alpha until it ends.

@@ -13,6 +13,8 @@ import (
 	"github.com/kballard/go-shellquote"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
 )
 
 // hintedCommand matches the command of a hint.
@@ -36,6 +38,14 @@ func checkHints(t *testing.T, o cmdResult, args []string) {
 	t.Helper()
 	if strings.ContainsAny(o.stderr, "\x01\x02\x03\x04") {
 		t.Errorf("the output has marks of commands: %q", o.stderr)
+	}
+	for line := range strings.Lines(o.stderr) {
+		parts := strings.Split(line, ": ")
+		for i, p := range parts[1:] {
+			if p == parts[i] && (p == "alpha" || p == "beta" || p == hosts.LocalName) {
+				t.Errorf("the host %s is named twice: %s", p, line)
+			}
+		}
 	}
 	for _, c := range hintCommands(o.stderr) {
 		if why := badCommand(c, strings.Join(args, " ")); why != "" {

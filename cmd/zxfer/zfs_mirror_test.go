@@ -88,6 +88,7 @@ transfer = { rsh = %q }
 	require.Len(t, holdsOf(t, dst), 2)
 	o = r.mustRunAt(t, now.Add(time.Minute), "status", "home")
 	require.Contains(t, o.stdout, "renamed on far since "+now.Local().Format("2006-01-02 15:04:05")+": "+root[0])
+	require.Regexp(t, `hint: to destroy it: ssh \S.*zfs destroy -r `+regexp.QuoteMeta(root[0])+"\n", o.stdout)
 	require.Contains(t, r.mustRunAt(t, now, "status", "--nagios", "home").stdout, "aside_home=1;;;0")
 	now = now.Add(time.Hour)
 	r.mustRunAt(t, now, "run", "home")

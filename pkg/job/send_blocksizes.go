@@ -207,12 +207,12 @@ func (c *blockComparison) both(ctx context.Context, q files.BlockQuery) (source,
 	return source, target, g.Wait()
 }
 
-// explain adds the host, and a hint if zxfer cannot mount a snapshot there.
+// explain adds a hint if zxfer cannot mount a snapshot on the host.
 func (c *blockComparison) explain(ctx context.Context, h *hosts.Conn, err error) error {
 	if facts, failed := h.Facts(ctx); failed == nil && !facts.Root && fault.HintOf(err) == "" {
-		return fault.Refusef("run the command as root on "+h.Label(), "%s: %w", h.Label(), err)
+		return fault.Refusef("run the command as root on "+h.Label(), "%w", err)
 	}
-	return fmt.Errorf("%s: %w", h.Label(), err)
+	return err
 }
 
 // unreadable returns the error for directories that a host could not read.

@@ -3,6 +3,7 @@ package preflight
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
@@ -129,6 +130,7 @@ func pools(s *sysinfo.System) []finding.Finding {
 // and received data is not visible.
 func mounts(s *sysinfo.System) []finding.Finding {
 	var out []finding.Finding
+	var hiding []string
 	for i, m := range s.Mounts {
 		if m.Type != "zfs" {
 			continue
@@ -139,9 +141,16 @@ func mounts(s *sysinfo.System) []finding.Finding {
 				continue
 			}
 			out = append(out, finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s at %s is hidden by %s, which was mounted later at %s", m.Device, m.Point, later.Device, later.Point),
-				Evidence: "/proc/self/mounts", Remedy: command("umount", later.Point) + "\nor change the mountpoint of one of them"})
+				Evidence: "/proc/self/mounts"})
+			if !slices.Contains(hiding, later.Point) {
+				hiding = append(hiding, later.Point)
+			}
 			break
 		}
+	}
+	if len(out) > 0 {
+		slices.Reverse(hiding) // the last mount may be below another one
+		out[len(out)-1].Remedy = command(append([]string{"umount"}, hiding...)...) + "\nor change the mountpoints"
 	}
 	return out
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/runner"
 )
@@ -23,7 +22,7 @@ func hostsInEveryState() *fleet.Fleet {
 	late.Lag = 7200
 	late.Datasets = []*runner.DatasetStatus{{Source: "tank/pg", To: "vault", Late: true, Lag: 7200, State: runner.Late}}
 	well := job("home", runner.OK, 3, 3)
-	well.Diverged, well.Orphans = []replicate.DivergedCopy{{As: "vault/a.zxfer-2026-11-22T18-17-44Z"}}, []runner.OrphanStatus{{}, {}}
+	well.Diverged, well.Orphans = []runner.DivergedStatus{{}}, []runner.OrphanStatus{{}, {}}
 	return &fleet.Fleet{Schema: fleet.Schema, Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:x-.*"}, Hosts: []*fleet.Host{
 		{Host: "web2", State: outcome.Failed, Jobs: []*fleet.Job{failed, job("pg", runner.OK, 1, 1)}},
 		{Host: "web9\x1b[2J", State: fleet.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "test the connection: ssh web9 true"},

@@ -98,8 +98,8 @@ func TestDeniedPreview(t *testing.T) {
 // TestDivergedHint expects that the hint shows how to destroy a diverged copy.
 func TestDivergedHint(t *testing.T) {
 	t.Parallel()
-	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Diverged: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}
+	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Diverged: []runner.DivergedStatus{{Destroy: "ssh nas zfs destroy -r v/b.zxfer-2026-11-23T10-15-00Z"}}}}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, s, ""))
-	require.Contains(t, b.String(), "hint: to destroy it, run there: zfs destroy -r 'v/b c.zxfer-2026-11-23T10-15-00Z'")
+	require.Contains(t, b.String(), "hint: to destroy it: ssh nas zfs destroy -r v/b.zxfer-2026-11-23T10-15-00Z\n")
 }

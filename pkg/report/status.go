@@ -13,7 +13,6 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/size"
-	"zxfer/pkg/zfs"
 )
 
 // StatusText writes the status of all jobs for people. flags holds the flags for a job file and
@@ -118,7 +117,9 @@ func DiskFacts(j *runner.JobStatus, stamp func(time.Time) string) (facts []strin
 func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
 	for _, a := range j.Diverged {
 		fmt.Fprintf(b, "  renamed on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
-		writePrefixed(b, "    hint: ", "to destroy it, run there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
+		if a.Destroy != "" {
+			writePrefixed(b, "    hint: ", "to destroy it: "+a.Destroy)
+		}
 	}
 	for _, g := range j.Orphans {
 		fate := "stays"

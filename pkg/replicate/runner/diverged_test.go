@@ -91,6 +91,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 
 			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
+			require.Equal(t, "zfs destroy -r "+aside[0], st.Jobs[0].Diverged[0].Destroy)
 			require.False(t, st.Failed)
 			require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
 

@@ -55,7 +55,7 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 			out = append(out, found...)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s:%s: %w", p.host.Label(), p.at.Name, err))
+			errs = append(errs, fmt.Errorf("holds of %s: %w", p.at.Name, err))
 		}
 	}
 	return out, errors.Join(errs...)

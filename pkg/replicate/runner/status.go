@@ -8,8 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
@@ -99,7 +101,7 @@ type JobStatus struct {
 	// Untrusted counts the snapshots, on all sides, with dates that retention does not trust.
 	Untrusted int `json:"doubted,omitempty"`
 	// Diverged lists the diverged copies that were renamed and still exist.
-	Diverged []replicate.DivergedCopy `json:"set_aside,omitempty"`
+	Diverged []DivergedStatus `json:"set_aside,omitempty"`
 	// Orphans lists the copies of datasets that were deleted on the source.
 	Orphans []OrphanStatus `json:"gone,omitempty"`
 	// Lacking lists the copies that lack properties of their source, such as acltype.
@@ -146,6 +148,26 @@ type DatasetStatus struct {
 	Seconds   float64   `json:"seconds"`
 	Error     string    `json:"error,omitempty"`
 	Hint      string    `json:"hint,omitempty"`
+}
+
+// DivergedStatus is a renamed copy, with the command that destroys it.
+type DivergedStatus struct {
+	replicate.DivergedCopy
+	Destroy string `json:"destroy,omitempty"` // "" if the target is no longer in the job file
+}
+
+func divergedOf(j *replicate.Job, st *statedir.State) (out []DivergedStatus) {
+	for _, d := range st.Diverged {
+		s := DivergedStatus{DivergedCopy: d}
+		for i := range j.Targets {
+			t := &j.Targets[i]
+			if to, err := endpoint.Parse(t.To); err == nil && t.Name == d.Target {
+				s.Destroy = remedy.Host{Name: to.Host, Shell: j.TransferTo(t).RSH}.Command("zfs", "destroy", "-r", d.As)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // LackingCopy is a copy that lacks properties of its source, because the last run could not set them.
@@ -321,7 +343,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}
-	js.Diverged, js.Orphans, js.Pools = st.Diverged, orphansOf(j, st), poolsOf(j, st)
+	js.Diverged, js.Orphans, js.Pools = divergedOf(j, st), orphansOf(j, st), poolsOf(j, st)
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
 	}

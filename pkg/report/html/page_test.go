@@ -303,7 +303,7 @@ func TestKeptCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()
 	for i := range 6 {
-		s.Jobs[1].Diverged = append(s.Jobs[1].Diverged, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
+		s.Jobs[1].Diverged = append(s.Jobs[1].Diverged, runner.DivergedStatus{DivergedCopy: replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)}})
 	}
 	s.Jobs[1].Orphans = []runner.OrphanStatus{{Source: "rpool/lost"}}
 	html, err := Status(sampleAbout(), s)
