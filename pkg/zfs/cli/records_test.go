@@ -199,7 +199,7 @@ func TestStreamsPassRecordRules(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{Size: 1 << 30, Create: []string{"-O", "compression=lz4", "-O", "xattr=sa"}})
 	rounds, changes := 4, 100
 	if testenv.Long() {
-		rounds, changes = 40, 400
+		rounds, changes = 12, 200
 	}
 	total := map[zfs.RecordType]int{}
 	var refused []string
