@@ -85,7 +85,7 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, local *hosts.L
 	}
 	defer audit.Close()
 	audit.log("session started: " + p.String())
-	local.SetGrants(p.Flags())
+	local.Restrict(p.Flags())
 	s.Guard = authz.NewGuard(p, local, audit.log)
 	err = s.Serve(ctx, a.stdin, a.stdout)
 	if err != nil {

@@ -44,7 +44,8 @@ type Local struct {
 
 	grants []string // of a restricted agent
 
-	limits transfer.Limits // of the streams that this process sends
+	limits transfer.Limits  // of the streams that this process sends
+	memory *transfer.Memory // of all streams; nil = no limit
 
 	mu     sync.Mutex
 	offers map[string]*tcp.Listener // by session id
@@ -54,8 +55,14 @@ type Local struct {
 // SetStandard sets the standard input and output of the process, which device copies may use.
 func (l *Local) SetStandard(std device.Streams) { l.std = std }
 
-// SetGrants sets the flags of the restricted agent that serves this host, for Facts.
-func (l *Local) SetGrants(flags []string) { l.grants = flags }
+// Restrict makes this the host of a restricted agent with these flags: Facts has them, and the memory
+// of all streams is limited.
+func (l *Local) Restrict(flags []string) {
+	l.grants, l.memory = flags, &transfer.Memory{Limit: maxStreamMemory}
+}
+
+// maxStreamMemory limits the memory of the streams of a restricted agent, beyond the floor of each, in bytes.
+const maxStreamMemory = 1 << 30
 
 // SetStack replaces the TCP stack of the kernel.
 func (l *Local) SetStack(s tcp.Stack) { l.stack = s }

@@ -148,13 +148,19 @@ func (l *Local) send(ctx context.Context, from From, link *tcp.Link, progress fu
 		res.Result, err = probe.SendNoise(ctx, link, n.Time)
 		return res, err
 	}
+	options := OptionsOf(from)
+	release, err := l.memory.Reserve(&options, len(link.Conns()), true)
+	if err != nil {
+		link.Abort(err)
+		return res, err
+	}
+	defer release()
 	src, err := l.OpenFrom(ctx, from)
 	if err != nil {
 		link.Abort(err)
 		return res, err
 	}
 	defer src.Close()
-	options := OptionsOf(from)
 	defer l.limits.Share(&options)()
 	res.Result, err = transfer.Send(ctx, src, link, options, progress)
 	res.AddAccounts(src, nil)
@@ -169,12 +175,19 @@ func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress fun
 		res.Result, err = probe.ReceiveNoise(ctx, link)
 		return res, err
 	}
+	options := OptionsOf(to)
+	release, err := l.memory.Reserve(&options, len(link.Conns()), false)
+	if err != nil {
+		link.Abort(err)
+		return res, err
+	}
+	defer release()
 	sink, err := l.OpenTo(ctx, to)
 	if err != nil {
 		link.Abort(err)
 		return res, err
 	}
-	res.Result, err = transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
+	res.Result, err = transfer.Receive(ctx, link, sink, options, progress)
 	res.AddAccounts(nil, sink)
 	if err == nil {
 		l.addArrived(ctx, to, &res)
@@ -183,6 +196,16 @@ func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress fun
 }
 
 func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (res Result, err error) {
+	options := OptionsOf(t.From)
+	if kind(t.From.from()) == inline {
+		options = OptionsOf(t.To)
+		options.BandLimit = 0 // the source's host applied it
+	}
+	release, err := l.memory.Reserve(&options, 0, false)
+	if err != nil {
+		return res, err
+	}
+	defer release()
 	src, err := l.OpenFrom(ctx, t.From)
 	if err != nil {
 		return res, err
@@ -191,11 +214,6 @@ func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Pr
 	sink, err := l.OpenTo(ctx, t.To)
 	if err != nil {
 		return res, err
-	}
-	options := OptionsOf(t.From)
-	if kind(t.From.from()) == inline {
-		options = OptionsOf(t.To)
-		options.BandLimit = 0 // the source's host applied it
 	}
 	defer l.limits.Share(&options)()
 	res.Result, err = transfer.Copy(ctx, src, sink, options, progress)

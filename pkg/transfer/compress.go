@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,16 +61,21 @@ func NewCompressor(o Options) (*Compressor, error) {
 	case mode != "auto":
 		return nil, fault.Usagef("off, auto, zstd or zstd:1 to zstd:22", "unknown compression %q", o.Compress)
 	}
+	if o.lowLevels && mode == "auto" {
+		levels = levels[:len(levels)-1]
+	}
 	k := &Compressor{adaptive: mode == "auto", Threads: o.threads()}
 	k.choice.top = len(levels) - 1
 	k.choice.threads = int64(k.Threads)
+	window := 1 << bits.Len(uint(o.Filled().Block-1)) // an encoder keeps as much memory, and no frame needs more
 	for _, l := range levels {
 		n := k.Threads
 		if k.adaptive && l == zstd.SpeedBestCompression {
 			n = min(n, maxBestEncoders)
 		}
 		// the digest of the stream makes checksums per frame redundant
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(n), zstd.WithEncoderCRC(false))
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(n), zstd.WithEncoderCRC(false),
+			zstd.WithWindowSize(window))
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,8 @@ type Options struct {
 	// LimitID is the same for all streams that together keep BandLimit; 0 = only this stream.
 	LimitID uint64 `json:"bwlimit_id,string,omitempty"`
 
-	bucket *bucket // set by Limits.Share
+	bucket    *bucket // set by Limits.Share
+	lowLevels bool    // "auto" does not use the highest level; set by Memory.Reserve
 }
 
 // Defaults for Options.

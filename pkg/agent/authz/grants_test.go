@@ -1,21 +1,17 @@
 package authz
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/testenv"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -315,28 +311,4 @@ func TestHostFactsRefusalIsNotLogged(t *testing.T) {
 	_, err = admit(t, g, "capture", `"x"`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Len(t, audited, 1)
-}
-
-// TestSessionBuffersAreBounded expects that the stream buffers of a session are limited together.
-// A finished stream returns its share.
-func TestSessionBuffersAreBounded(t *testing.T) {
-	t.Parallel()
-	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})
-	ctx, end := context.WithCancel(t.Context())
-	given := func(asked int64) int64 {
-		task := hosts.Task{From: hosts.Accept{Session: "x"}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}}
-		require.NoError(t, mayTransfer(ctx, g, &task))
-		return task.To.(hosts.ReceiveStream).Options.Buffer
-	}
-	require.EqualValues(t, 1<<20, given(1<<20), "as requested")
-	require.EqualValues(t, transfer.DefaultBuffer, given(0), "the default")
-	require.EqualValues(t, transfer.DefaultBuffer, given(1<<40))
-	total := int64(1<<20 + 2*transfer.DefaultBuffer)
-	for range 61 {
-		total += given(0)
-	}
-	require.LessOrEqual(t, total, int64(2<<30))
-	require.EqualValues(t, minBuffer, given(0), "each stream gets a buffer")
-	end()
-	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.bufferBytes == 0 }, testenv.Timeout(), time.Millisecond)
 }

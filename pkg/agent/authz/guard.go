@@ -21,9 +21,6 @@ type Guard struct {
 	host   Host
 	audit  func(string)
 	lines  sync.Mutex // keeps the lines of a request together
-
-	mu          sync.Mutex
-	bufferBytes int64 // reserved for running streams
 }
 
 // Host has the operations that rules run on the host. None of them changes it.

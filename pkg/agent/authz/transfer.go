@@ -19,13 +19,7 @@ import (
 // or waiting forever.
 const (
 	maxWindow   = 1 << 30 // bytes
-	maxThreads  = 1024
 	maxDeadline = 10 * time.Minute
-
-	// maxBuffers limits the sum of all stream buffers of a session, except that each gets at
-	// least minBuffer. In bytes.
-	maxBuffers = 4 * transfer.DefaultBuffer
-	minBuffer  = 16 << 20
 )
 
 // mayTransfer checks both ends of a transfer.
@@ -34,12 +28,12 @@ func mayTransfer(ctx context.Context, g *Guard, t *hosts.Task) error {
 	switch from := t.From.(type) {
 	case hosts.SendStream:
 		if err = g.checkSend(ctx, from.Spec); err == nil {
-			err = g.limitOptions(ctx, &from.Options)
+			err = limitOptions(&from.Options)
 		}
 		t.From = from
 	case hosts.SendFiles:
 		if err = g.checkFiles(ctx, from.Archive.Snapshot, from.Archive.KeyFile); err == nil {
-			err = g.limitOptions(ctx, &from.Options)
+			err = limitOptions(&from.Options)
 		}
 		t.From = from
 	default:
@@ -51,7 +45,7 @@ func mayTransfer(ctx context.Context, g *Guard, t *hosts.Task) error {
 	switch to := t.To.(type) {
 	case hosts.ReceiveStream:
 		if err = g.checkReceive(ctx, &to.Spec); err == nil {
-			err = g.limitOptions(ctx, &to.Options)
+			err = limitOptions(&to.Options)
 		}
 		t.To = to
 	default:
@@ -76,35 +70,17 @@ func (g *Guard) checkConnection(end any) error {
 	return fmt.Errorf("this key does not permit %T", end)
 }
 
-// limitOptions reduces or refuses stream options that would use up the host's memory.
-func (g *Guard) limitOptions(ctx context.Context, o *transfer.Options) error {
-	o.CompressThreads = min(o.CompressThreads, runtime.NumCPU())
+// limitOptions refuses stream options that are out of bounds. The host limits the memory of streams
+// (hosts.Local.Restrict).
+func limitOptions(o *transfer.Options) error {
 	switch {
-	case o.CompressThreads < 0 || o.CompressThreads > maxThreads:
-		return fmt.Errorf("%d threads, more than %d", o.CompressThreads, maxThreads)
+	case o.CompressThreads < 0:
+		return fmt.Errorf("%d threads", o.CompressThreads)
 	case o.Buffer < 0 || o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > transfer.MaxStall:
 		return errors.New("options out of bounds")
 	}
-	o.Buffer = g.reserveBuffer(ctx, o.Buffer)
+	o.CompressThreads = min(o.CompressThreads, runtime.NumCPU())
 	return nil
-}
-
-// reserveBuffer returns the buffer size in bytes granted to a stream. ctx must be the context
-// of the call: the reservation ends with it.
-func (g *Guard) reserveBuffer(ctx context.Context, asked int64) int64 {
-	if asked == 0 {
-		asked = transfer.DefaultBuffer
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := min(asked, transfer.DefaultBuffer, max(maxBuffers-g.bufferBytes, minBuffer))
-	g.bufferBytes += n
-	context.AfterFunc(ctx, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.bufferBytes -= n
-	})
-	return n
 }
 
 // mayOffer checks the address, port and peer of a listener.

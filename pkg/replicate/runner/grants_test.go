@@ -26,7 +26,7 @@ type guardedReplica struct {
 func (k guardedReplica) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	st, err := k.replica.Open(ctx, l)
 	c := st.(captured)
-	c.SetGrants(k.policy.Flags())
+	c.Restrict(k.policy.Flags())
 	return guardedHost{c, authz.NewGuard(k.policy, c.Local, func(string) {})}, err
 }
 
