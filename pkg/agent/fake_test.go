@@ -113,12 +113,13 @@ func (h *host) Transfer(ctx context.Context, t hosts.Task, progress func(transfe
 }
 
 // line is a Transport in memory. cut makes it half-open: written data is lost, and no data arrives.
-// slow delays incoming data by one second per KiB.
+// slow delays incoming data by one second per KiB, slowOut outgoing data by one second per 4 KiB.
 type line struct {
 	io.Reader
 	io.Writer
 	cut     atomic.Bool
 	slow    atomic.Bool
+	slowOut atomic.Bool
 	read    atomic.Int64 // bytes of incoming data
 	mute    chan struct{}
 	closing func() error
@@ -140,12 +141,25 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (l *line) Write(b []byte) (int, error) {
+func (l *line) Write(b []byte) (n int, err error) {
 	if l.cut.Load() {
 		<-l.mute
 		return 0, io.ErrClosedPipe
 	}
-	return l.Writer.Write(b)
+	if !l.slowOut.Load() {
+		return l.Writer.Write(b)
+	}
+	for n = 0; n < len(b) && err == nil; {
+		select {
+		case <-time.After(time.Second):
+		case <-l.mute:
+			return n, io.ErrClosedPipe
+		}
+		var k int
+		k, err = l.Writer.Write(b[n:min(len(b), n+4<<10)])
+		n += k
+	}
+	return n, err
 }
 
 func (l *line) Close() error { return l.closing() }

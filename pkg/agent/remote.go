@@ -46,6 +46,7 @@ type Remote struct {
 	pingNow chan struct{} // requests the next ping immediately
 
 	out    chan []byte   // outgoing messages; only the writer may block
+	upload atomic.Int64  // when a part of a long message was last written, in ns since started
 	done   chan struct{} // closed when no more answers can arrive
 	ended  sync.Once
 	err    error         // reason, set before done is closed
@@ -156,6 +157,14 @@ func (r *Remote) write() {
 	for {
 		select {
 		case raw := <-r.out:
+			for len(raw) > writeSize {
+				if _, err := r.t.Write(raw[:writeSize]); err != nil {
+					r.fail(err)
+					return
+				}
+				raw = raw[writeSize:]
+				r.upload.Store(int64(time.Since(r.started)))
+			}
 			if _, err := r.t.Write(raw); err != nil {
 				r.fail(err)
 				return
@@ -166,8 +175,31 @@ func (r *Remote) write() {
 	}
 }
 
+// writeSize is the number of bytes that the writer writes at once. While a long message makes progress, the
+// agent's silence is no sign of a lost connection, because pings wait behind the message.
+const writeSize = 64 << 10
+
+// watch ends the Remote when the watchdog fires.
+func (r *Remote) watch(watchdog *time.Timer) {
+	for {
+		select {
+		case <-watchdog.C:
+		case <-r.done:
+			return
+		}
+		uploaded := time.Duration(r.upload.Load())
+		quiet := time.Since(r.started) - uploaded
+		if uploaded == 0 || quiet >= silenceTimeout {
+			r.fail(fmt.Errorf("no message for %s", silenceTimeout))
+			return
+		}
+		watchdog.Reset(silenceTimeout - quiet)
+	}
+}
+
 func (r *Remote) read(in io.Reader) {
-	watchdog := time.AfterFunc(silenceTimeout, func() { r.fail(fmt.Errorf("no message for %s", silenceTimeout)) })
+	watchdog := time.NewTimer(silenceTimeout)
+	go r.watch(watchdog)
 	defer watchdog.Stop()
 	messages, err := newDecompressor(activityReader{in, func() { watchdog.Reset(silenceTimeout) }})
 	if err != nil {

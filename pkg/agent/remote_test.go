@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -250,6 +251,32 @@ func TestLargeAnswerMayExceedSilenceTimeout(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, long, got["tank/a"]["org.example:long"].Value)
 		require.Greater(t, time.Since(began), silenceTimeout)
+	})
+}
+
+// TestLargeRequestMayExceedSilenceTimeout expects that a request whose upload takes minutes does not end the
+// connection, although pings wait behind it, and that a connection that is lost during the upload ends.
+func TestLargeRequestMayExceedSilenceTimeout(t *testing.T) {
+	names := make([]string, 10000)
+	for i := range names {
+		names[i] = fmt.Sprintf("tank/a@%050d", i)
+	}
+	inBubble(t, func(t *testing.T) {
+		g := start(t, newHost(func(context.Context) error { return nil }))
+		g.line.slowOut.Store(true)
+		began := time.Now()
+		require.NoError(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, names))
+		require.Greater(t, time.Since(began), 2*silenceTimeout)
+	})
+	t.Run("lost", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			g := start(t, newHost(func(context.Context) error { return nil }))
+			g.line.slowOut.Store(true)
+			time.AfterFunc(time.Minute, func() { g.line.cut.Store(true) })
+			began := time.Now()
+			require.ErrorIs(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, names), hosts.ErrLost)
+			require.LessOrEqual(t, time.Since(began), time.Minute+2*silenceTimeout)
+		})
 	})
 }
 
