@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -209,10 +208,12 @@ func (r *Remote) decodeAnswer(op string, m *message, into any) error {
 	case m.rejected != nil:
 		return r.checkAnswer(op, m.rejected)
 	case m.Error != nil:
-		if strings.Contains(m.Error.Text, "unknown field") { // the decoder of another build
+		err := m.Error.unpack(remedy.Host{Name: r.host, Shell: r.Shell})
+		if errors.Is(err, hosts.ErrMalformed) {
 			m.Error.Hint = fmt.Sprintf("zxfer there is %s, another build: %s", clip(r.version, maxVersion), versionHint)
+			return m.Error.unpack(remedy.Host{Name: r.host, Shell: r.Shell})
 		}
-		return m.Error.unpack(remedy.Host{Name: r.host, Shell: r.Shell})
+		return err
 	}
 	return r.checkAnswer(op, json.Unmarshal(m.Body, into))
 }

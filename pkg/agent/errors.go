@@ -60,6 +60,7 @@ func sentinels() []sentinel {
 		{"operation", ErrUnknownOperation},
 		{"large", hosts.ErrNotSmall},
 		{"listener", hosts.ErrNoListener},
+		{"malformed", hosts.ErrMalformed},
 	}
 }
 

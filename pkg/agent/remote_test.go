@@ -354,8 +354,8 @@ func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 // builds know different fields. Only a forced command can combine such builds.
 func TestErrorReportsAgentVersion(t *testing.T) {
 	t.Parallel()
-	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),
-		fault.Refusef("ask the administrator of that host for more grants in authorized_keys; the key has: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
+	for _, refused := range []error{fmt.Errorf(`%w: json: unknown field "window"`, hosts.ErrMalformed),
+		fault.Refusef("ask the administrator of that host for more grants in authorized_keys; the key has: --allow x", `the agent's policy forbids it: %w: json: unknown field "window"`, hosts.ErrMalformed)} {
 		r := lyingAgent(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
 		_, err := hosts.Call(t.Context(), r, hosts.OpFacts, hosts.None{})
 		require.ErrorContains(t, err, `unknown field "window"`)

@@ -159,7 +159,7 @@ func (o Op[A, R]) MaxAnswer(args any, request int) int {
 func (o Op[A, R]) Decode(body []byte) (any, error) {
 	var args A
 	if err := Decode(body, &args); err != nil {
-		return nil, fmt.Errorf("malformed arguments: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	return args, nil
 }

@@ -136,6 +136,10 @@ func decodeAs[I, E any](body []byte) (I, error) {
 	return any(e).(I), err
 }
 
+// ErrMalformed means that a host does not know the arguments of a request: two builds differ, because a client
+// sends only what its own build knows.
+var ErrMalformed = errors.New("malformed arguments")
+
 // Decode decodes one JSON value from another host. It refuses unknown fields, because ignoring one
 // could do something else than requested.
 func Decode(text []byte, into any) error {

@@ -117,7 +117,7 @@ func (r rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
 	}
 	err := hosts.Decode(q.Body, &args)
 	if err != nil {
-		return nil, g.refuse(q, fmt.Errorf("malformed or unknown arguments: %w", err))
+		return nil, g.refuse(q, fmt.Errorf("%w: %w", hosts.ErrMalformed, err))
 	}
 	if field := uncheckedField(reflect.ValueOf(args)); field != "" {
 		err = fmt.Errorf("no rule covers the field %s", field)
