@@ -162,10 +162,8 @@ func streamsFor(window int64, rtt time.Duration, a, b hosts.Facts) int {
 	return min(maxChosenStreams, max(1, int(need/float64(w)+0.999)))
 }
 
-// maxTLSConnection is the number of bytes planned for one TLS connection. AES-GCM allows 2^24.5
-// records of 16 KiB per key, about 390 GB, and crypto/tls never changes the key.
-//
-// https://www.rfc-editor.org/rfc/rfc8446#section-5.5
+// maxTLSConnection is the number of bytes planned for one TLS connection. If a stream is larger than its
+// estimate, a connection ends at its limit of 360 GiB, and the stream is resumed.
 const maxTLSConnection = 256 << 30
 
 // Least bytes for each connection, if the user did not request a number. With fewer bytes,

@@ -92,6 +92,9 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 	started := time.Now()
 	m := &session{link: link.Resolve(isRawEncrypted(from.What)), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
 	_, device := from.What.(hosts.ReadDevice)
+	if device && count.Total == 0 {
+		m.bytes = unknownSize
+	}
 	m.monitor = &monitor{count: count, device: device, started: started, report: report,
 		limit: func(limit string) string { return m.link.carrier.limit(m, limit) }}
 	err := m.link.carrier.run(ctx, m)
@@ -108,6 +111,9 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 		Stages: slices.Concat(m.sent.Stages, m.received.Stages), Network: m.sent.Network}
 	return r, err
 }
+
+// unknownSize is the size in bytes for which the connections of standard input are planned.
+const unknownSize = 4 << 40
 
 // isRawEncrypted reports whether from is a raw stream of encrypted data.
 func isRawEncrypted(from hosts.From) bool {

@@ -22,6 +22,7 @@ type Conn struct {
 	tcp     Socket
 	rw      net.Conn     // tcp, or TLS over records over tcp
 	records *frameBuffer // nil except in mode tls
+	keyed   int64        // bytes that the key of this connection may still encrypt; mode tls only
 
 	writing sync.Mutex // guards send to out
 	send    *tagger
@@ -54,7 +55,7 @@ func (t *tally) add(h Header) {
 
 // newConn returns a connection after its handshake.
 func newConn(stream int, mode Mode, tcp Socket, rw net.Conn, send, receive *tagger) *Conn {
-	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive}
+	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive, keyed: maxTLSBytes}
 	if t, ok := rw.(*tls.Conn); ok {
 		c.records = t.NetConn().(*frameBuffer)
 		c.records.readWait, c.records.writeWait = &c.readWait, &c.writeWait
@@ -78,6 +79,12 @@ func (c *Conn) WireBytes() int64 { return c.wireBytes.Load() }
 // in mode signed.
 func (c *Conn) tagged(k Kind) bool { return k != Data || c.mode == Signed }
 
+// maxTLSBytes is how many bytes of frames one end of a TLS connection sends. AES-GCM allows 2^24.5 records of
+// 16 KiB per key, and crypto/tls never changes the key.
+//
+// https://www.rfc-editor.org/rfc/rfc8446#section-5.5
+const maxTLSBytes = 360 << 30
+
 // WriteFrame sends the payload of b as one frame and sets h.Payload. The block may be reused
 // afterwards.
 func (c *Conn) WriteFrame(h Header, b *Block) error {
@@ -85,6 +92,9 @@ func (c *Conn) WriteFrame(h Header, b *Block) error {
 	defer c.writing.Unlock()
 	h.Payload = b.n
 	frame := b.buf[b.off-HeaderSize : b.off+b.n]
+	if c.keyed -= int64(len(frame)); c.records != nil && h.Kind == Data && c.keyed < 0 {
+		return c.sendError(fmt.Errorf("%w: its key has encrypted %d GiB, and TLS permits no more", ErrConnectionLost, int64(maxTLSBytes)>>30))
+	}
 	h.put(frame)
 	if c.tagged(h.Kind) {
 		frame = c.send.seal(frame, c.sent)

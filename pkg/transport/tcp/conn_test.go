@@ -85,6 +85,34 @@ func TestFramesArriveUnchanged(t *testing.T) {
 	}
 }
 
+// TestTLSKeyIsLimited expects that a TLS connection refuses to send more data than its key may encrypt, but
+// still tells the other end why.
+func TestTLSKeyIsLimited(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			a, b := pair(t, mode)
+			go func() { _, _ = io.Copy(io.Discard, b.rw) }()
+			a.keyed = 1 << 20
+			data := block(make([]byte, 300<<10))
+			var err error
+			for range 10 {
+				if err = a.WriteFrame(Header{Kind: Data, Raw: 300 << 10}, data); err != nil {
+					break
+				}
+			}
+			if mode != TLS {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, ErrConnectionLost)
+			require.ErrorContains(t, err, "stream 0, frame 3: connection lost: its key has encrypted 360 GiB")
+			require.NoError(t, a.WriteControl(Abort, 0, []byte("reason")))
+		})
+	}
+}
+
 func TestBlockPrepend(t *testing.T) {
 	t.Parallel()
 	b := NewBlock(10, 312)
