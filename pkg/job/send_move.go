@@ -289,7 +289,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 		if step.Bytes > 0 {
 			count.Total = step.Done + step.Bytes
 		}
-		from, to := m.streamEnds(&link, step, m.reportsArrival && i == len(d.Steps)-1)
+		from, to := m.streamEnds(&link, d, step, m.reportsArrival && i == len(d.Steps)-1)
 		return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	}
 	res, err := run(step)
@@ -353,7 +353,7 @@ func (m *datasetMove) inline(step *plan.Step) (connect.Link, bool) {
 }
 
 // streamEnds returns both ends of a stream over a link. report requests what arrived.
-func (m *mover) streamEnds(link *connect.Link, step *plan.Step, report bool) (connect.From, connect.To) {
+func (m *mover) streamEnds(link *connect.Link, d *plan.Dataset, step *plan.Step, report bool) (connect.From, connect.To) {
 	options := smallStreamOptions(link.ForLink(streamOptions(m.req)), step.Bytes)
 	if options.BandLimit > 0 {
 		options.LimitID = m.limitID
@@ -365,7 +365,7 @@ func (m *mover) streamEnds(link *connect.Link, step *plan.Step, report bool) (co
 	if len(step.Receive.Only) > 0 {
 		receiving.Stall = transfer.MaxStall // the source may read for hours before it finds a block
 	}
-	return connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}},
+	return connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}, Encrypted: d.Encrypted},
 		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving, Report: report}}
 }
 

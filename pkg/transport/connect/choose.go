@@ -221,7 +221,7 @@ func (l Link) probe(ctx context.Context) error {
 	kept := l
 	l = l.Resolve(false)
 	l.Streams = 1
-	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
+	m := &session{link: l, from: From{Host: l.source.Host, What: hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
 		monitor: &monitor{limit: func(limit string) string { return limit }}}
 	twice := retry.Loop{
 		Try: func(ctx context.Context, _ int) error {

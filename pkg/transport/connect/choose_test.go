@@ -393,7 +393,7 @@ func TestProbeLeavesNothing(t *testing.T) {
 		_, err = hosts.Call(t.Context(), local.site, hosts.OpTransfer, hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}})
 		require.NoError(t, err, "an existing offer")
 		require.NoError(t, <-done)
-		_, err = Run(t.Context(), l, From{local, hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
+		_, err = Run(t.Context(), l, From{Host: local, What: hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
 		require.NoError(t, err)
 	}
 }

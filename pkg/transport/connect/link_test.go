@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
 )
 
 // host is a Host with fixed operations. Without a label it is local.
@@ -179,4 +180,22 @@ func TestBottleneckOfPlainTools(t *testing.T) {
 	require.Equal(t, "target", pull(transfer.LimitTarget))
 	require.Equal(t, "target", moving(tcpCarrier{}, local, beta)(transfer.LimitTarget))
 	require.Equal(t, "ssh or network or target", moving(agentlessCarrier{}, local, beta)(transfer.LimitTarget))
+}
+
+// TestOnlyEncryptedDataIsSentWithoutTLS expects that auto leaves out encryption only for a raw stream of a
+// dataset that the listing showed as encrypted.
+func TestOnlyEncryptedDataIsSentWithoutTLS(t *testing.T) {
+	t.Parallel()
+	_, _, l := pair(t, transport.Settings{})
+	for _, raw := range []bool{false, true} {
+		for _, encrypted := range []bool{false, true} {
+			from := From{What: hosts.SendStream{Spec: zfs.SendSpec{Flags: zfs.StreamFlags{Raw: raw}}}, Encrypted: encrypted}
+			want := "tls"
+			if raw && encrypted {
+				want = "signed"
+			}
+			require.Equal(t, want, l.Resolve(from.secret()).Wire, "raw %t, encrypted %t", raw, encrypted)
+		}
+	}
+	require.False(t, From{What: hosts.SendFiles{}, Encrypted: true}.secret())
 }

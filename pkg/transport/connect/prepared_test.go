@@ -34,7 +34,7 @@ func TestPreparedConnections(t *testing.T) {
 	t.Parallel()
 	const bytes = 32 << 20
 	noise := func(l Link, local *host, remote *relayed) error {
-		_, err := Run(t.Context(), l, From{local, hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{Total: bytes}, nil)
+		_, err := Run(t.Context(), l, From{Host: local, What: hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{Total: bytes}, nil)
 		return err
 	}
 	for _, tt := range []struct {

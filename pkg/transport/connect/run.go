@@ -30,6 +30,8 @@ import (
 type From struct {
 	Host Host
 	What hosts.From
+	// Encrypted reports that the dataset on the source is encrypted. Its raw stream needs no secrecy.
+	Encrypted bool
 }
 
 // To is the end that stores it.
@@ -90,7 +92,7 @@ type session struct {
 // tcp.ErrConnectionLost or hosts.ErrLost. report may be nil; Run calls it about twice a second.
 func Run(ctx context.Context, link Link, from From, to To, count Count, report func(Progress)) (Result, error) {
 	started := time.Now()
-	m := &session{link: link.Resolve(isRawEncrypted(from.What)), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
+	m := &session{link: link.Resolve(from.secret()), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
 	_, device := from.What.(hosts.ReadDevice)
 	if device && count.Total == 0 {
 		m.bytes = unknownSize
@@ -115,10 +117,11 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 // unknownSize is the size in bytes for which the connections of standard input are planned.
 const unknownSize = 4 << 40
 
-// isRawEncrypted reports whether from is a raw stream of encrypted data.
-func isRawEncrypted(from hosts.From) bool {
-	s, ok := from.(hosts.SendStream)
-	return ok && s.Spec.Flags.Raw
+// secret reports whether the data is a raw stream of an encrypted dataset. zfs send -w of another dataset is
+// not secret.
+func (f From) secret() bool {
+	s, ok := f.What.(hosts.SendStream)
+	return ok && s.Spec.Flags.Raw && f.Encrypted
 }
 
 // account sets both results after a transfer within one process.

@@ -95,7 +95,7 @@ func TestRun(t *testing.T) {
 				for d := 100 * time.Millisecond; res.Received.NoiseRate == nil || res.Received.NoiseRate.Bytes == 0; d *= 4 {
 					require.Less(t, d, testenv.Timeout(), "no rate is left")
 					var err error
-					res, err = Run(t.Context(), l, From{remote, hosts.Noise{Time: d}}, To{local, hosts.Nowhere{}}, Count{}, nil)
+					res, err = Run(t.Context(), l, From{Host: remote, What: hosts.Noise{Time: d}}, To{local, hosts.Nowhere{}}, Count{}, nil)
 					require.NoError(t, err)
 				}
 				require.Equal(t, wire, res.Wire)
@@ -107,7 +107,7 @@ func TestRun(t *testing.T) {
 				require.NoError(t, os.WriteFile(from, data, 0o600))
 				task := deviceTask(t, from, from+".copy")
 				var last Progress
-				res, err := Run(t.Context(), l, From{local, hosts.ReadDevice{Task: task}}, To{remote, hosts.WriteDevice{Task: task}},
+				res, err := Run(t.Context(), l, From{Host: local, What: hosts.ReadDevice{Task: task}}, To{remote, hosts.WriteDevice{Task: task}},
 					Count{Total: uint64(len(data))}, func(p Progress) { last = p })
 				require.NoError(t, err)
 				requireFile(t, data, from+".copy")
@@ -130,7 +130,7 @@ func TestRunWithinOneHost(t *testing.T) {
 	data := []byte(strings.Repeat("what is to be moved, ", 100_000))
 	require.NoError(t, os.WriteFile(from, data, 0o600))
 	task := deviceTask(t, from, from+".copy")
-	res, err := Run(t.Context(), l, From{local, hosts.ReadDevice{Task: task}}, To{local, hosts.WriteDevice{Task: task}}, Count{}, nil)
+	res, err := Run(t.Context(), l, From{Host: local, What: hosts.ReadDevice{Task: task}}, To{local, hosts.WriteDevice{Task: task}}, Count{}, nil)
 	require.NoError(t, err)
 	requireFile(t, data, from+".copy")
 	require.Equal(t, Local, res.Wire)
@@ -148,7 +148,7 @@ func TestSocketOptionsAreSet(t *testing.T) {
 	t.Parallel()
 	choices := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
 	local, remote, l := pair(t, choices)
-	res, err := Run(t.Context(), l, From{local, hosts.Noise{Time: 50 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
+	res, err := Run(t.Context(), l, From{Host: local, What: hosts.Noise{Time: 50 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
 	require.NoError(t, err)
 	for _, n := range []*transfer.Network{res.Sent.Network, res.Received.Network} {
 		require.Equal(t, "reno", n.Congestion)
@@ -203,7 +203,7 @@ func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (
 	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
 	l := mustChoose(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
 	return func() (Result, error) {
-		return Run(t.Context(), l, From{a, hosts.SendStream{}}, To{b, hosts.ReceiveStream{}}, Count{}, nil)
+		return Run(t.Context(), l, From{Host: a, What: hosts.SendStream{}}, To{b, hosts.ReceiveStream{}}, Count{}, nil)
 	}
 }
 
@@ -371,7 +371,7 @@ func (d *doer) Do(_ context.Context, f func(hosts.Host) error) error {
 func TestLostTargetKeepsSource(t *testing.T) {
 	t.Parallel()
 	source, target := &doer{host: host{label: "a"}}, &doer{host: host{label: "b"}}
-	m := &session{from: From{source, hosts.SendStream{}}, to: To{target, hosts.ReceiveStream{}}}
+	m := &session{from: From{Host: source, What: hosts.SendStream{}}, to: To{target, hosts.ReceiveStream{}}}
 	require.ErrorIs(t, agentlessCarrier{}.run(t.Context(), m), hosts.ErrLost)
 	require.ErrorIs(t, target.result, hosts.ErrLost)
 	require.NoError(t, source.result)
@@ -394,7 +394,7 @@ func TestWaitingIsNotTheDurationOfAStream(t *testing.T) {
 		l, ok := mustChoose(t, transport.Settings{}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}).Inline(8000)
 		require.True(t, ok)
 		run := func(l Link) Result {
-			res, err := Run(t.Context(), l, From{local, hosts.SendStream{}}, To{remote, hosts.ReceiveStream{}}, Count{Total: 8000}, nil)
+			res, err := Run(t.Context(), l, From{Host: local, What: hosts.SendStream{}}, To{remote, hosts.ReceiveStream{}}, Count{Total: 8000}, nil)
 			require.NoError(t, err)
 			return res
 		}
@@ -431,7 +431,7 @@ func TestAgentlessStreamsShareLimit(t *testing.T) {
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
-					if _, err := Run(t.Context(), l, From{local, send}, To{nas, hosts.ReceiveStream{}}, Count{}, nil); err != nil {
+					if _, err := Run(t.Context(), l, From{Host: local, What: send}, To{nas, hosts.ReceiveStream{}}, Count{}, nil); err != nil {
 						t.Error(err)
 					}
 				})
