@@ -23,7 +23,7 @@ const endedWord = "zxfer-ended"
 
 // inCacheDirs runs the commands do in each existing cache directory of a host.
 func inCacheDirs(ctx context.Context, o Options, do string) (lines []string, err error) {
-	text, err := Ask(ctx, o, cacheDirs+forEachDir+`if enter "$c" && ours .; then `+do+`; fi; done; echo `+endedWord)
+	text, err := Ask(ctx, o, cacheDirs+`inside() { if enter "$c" && ours .; then `+do+`; fi; return 1; }; each inside "$@"; echo `+endedWord)
 	lines = strings.Split(strings.TrimSpace(text), "\n")
 	if err == nil && lines[len(lines)-1] != endedWord {
 		err = errors.New("no shell ran the script")
