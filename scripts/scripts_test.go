@@ -179,3 +179,28 @@ func TestProse(t *testing.T) {
 		"page.md:1:zxfer.Terms", "page.md:3:zxfer.Clauses", "page.md:3:zxfer.Terms", "page.md:3:zxfer.Terms", "code.go:3:zxfer.Terms",
 	}, places, "%s", out)
 }
+
+// TestShellScripts expects that shellcheck finds nothing in the scripts of the tree.
+func TestShellScripts(t *testing.T) {
+	t.Parallel()
+	shellcheck, err := exec.LookPath("shellcheck")
+	if err != nil {
+		t.Skip("shellcheck is not installed: apt install shellcheck")
+	}
+	args := []string{"--severity=warning", "--external-sources", "--format=gcc", "scripts/env", ".ci/run"}
+	require.NoError(t, filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if first, _, _ := strings.Cut(string(text), "\n"); strings.HasPrefix(first, "#!") && (strings.HasSuffix(first, "bash") || strings.HasSuffix(first, "/sh")) {
+			args = append(args, "scripts/"+path)
+		}
+		return err
+	}))
+	require.Greater(t, len(args), 20)
+	cmd := exec.CommandContext(t.Context(), shellcheck, args...)
+	cmd.Dir = ".." // the scripts name each other from there
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
