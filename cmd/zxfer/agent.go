@@ -19,7 +19,6 @@ import (
 
 func newAgent(a *app) *cobra.Command {
 	var id bool
-	var relay string
 	var r restriction
 	cmd := &cobra.Command{
 		Use:   "agent [FLAGS]",
@@ -43,17 +42,13 @@ key to an agent with these grants (zxfer help grants).`,
 			if f, ok := a.stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 				return fault.Usagef("zxfer send HOST:… starts the agent itself", "agent requires a pipe as standard input, not a terminal")
 			}
-			if err := r.check(relay != ""); err != nil {
+			if err := r.check(); err != nil {
 				return err
-			}
-			if relay != "" {
-				return sshexec.ServeRelay(cmd.Context(), relay, a.stdin, a.stdout)
 			}
 			return serveAgent(cmd.Context(), a, &r)
 		},
 	}
 	cmd.Flags().BoolVar(&id, "id", false, "print build ID, version and protocol, and exit")
-	cmd.Flags().StringVar(&relay, "relay", "", "forward standard input and output to loopback address `ADDR:PORT`")
 	r.define(cmd)
 	return cmd
 }

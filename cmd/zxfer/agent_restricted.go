@@ -44,12 +44,10 @@ func (r *restriction) define(cmd *cobra.Command) {
 	}
 }
 
-func (r *restriction) check(relay bool) error {
+func (r *restriction) check() error {
 	switch {
 	case !r.given():
 		return nil
-	case relay:
-		return fault.Usagef("", "a restricted agent does not relay connections")
 	case len(r.allow) == 0:
 		return fault.Usagef("zxfer replicate authorize --help", "--allow is missing: the restricted agent would permit nothing")
 	}
@@ -111,7 +109,7 @@ func buildNote(command string) string {
 	if len(command) > 64<<10 {
 		return ""
 	}
-	wanted := regexp.MustCompile(`' zxfer ([0-9a-f]{64}) (?:([0-9a-z.+-]{1,40}/[0-9]{1,9}) )?`).FindStringSubmatch(command)
+	wanted := regexp.MustCompile(`' zxfer ([0-9a-f]{64}) (?:([0-9a-z.+-]{1,40}/[0-9]{1,9})(?: |$))?`).FindStringSubmatch(command)
 	self, err := sshexec.ThisBinary()
 	if wanted == nil || err != nil || wanted[1] == self.ID || wanted[2] != "" && wanted[2] == releaseAndProtocol() {
 		return ""

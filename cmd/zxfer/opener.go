@@ -139,8 +139,3 @@ func (o *opener) RemoteShell(l hosts.Address) string { return remoteShell(l.RSH)
 func (o *opener) IsKnownHost(l hosts.Address, name string) bool {
 	return sshexec.IsKnownHost(context.Background(), o.RemoteShell(l), name)
 }
-
-// Relay opens a local listener that forwards to a loopback address of the host.
-func (o *opener) Relay(ctx context.Context, l hosts.Address, address string, refused func(error)) (string, error) {
-	return sshexec.ListenRelay(ctx, o.options(l), address, refused)
-}

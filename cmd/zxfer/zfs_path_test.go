@@ -128,6 +128,7 @@ func TestZFSDoctorReportsSSHFallback(t *testing.T) {
 	lab(t)
 	blockConnections(t, "", alphaPool, betaPool)
 	r := doctor(t, "--only", "link", "beta")
+	t.Logf("%+v", r)
 	require.Equal(t, finding.Warn, worstOf(t, r, "way").Severity)
 	require.NotNil(t, r.Expected)
 	require.Positive(t, r.Expected.BytesPerSecond)
@@ -213,7 +214,7 @@ func TestZFSNoPathBetweenRemoteHosts(t *testing.T) {
 }
 
 // TestRestrictedNetworkPath sends with a restricted key over a path that its policy permits. If
-// only ssh remains, zxfer refuses, because the key relays no data.
+// only ssh remains, the data goes through the key's own connection.
 func TestRestrictedNetworkPath(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -231,9 +232,13 @@ func TestRestrictedNetworkPath(t *testing.T) {
 	fill(t, src, "b", 1<<20) // a small stream needs no path
 	zfsCmd(t, "snapshot", src+"@two")
 	blockConnections(t, "", alphaPool, betaPool)
-	o := zxfer(t, "send", "-e", rsh, src, "beta:"+dst)
+	wire, _, _ := transferPath(t, "send", "-e", rsh, src, "beta:"+dst)
+	require.Equal(t, "ssh", wire)
+	require.Equal(t, guids(t, src), guids(t, dst))
+	zfsCmd(t, "snapshot", src+"@three")
+	o := zxfer(t, "send", "-e", rsh, "--wire", "ssh", "--streams", "3", src, "beta:"+dst)
 	require.Equal(t, 3, o.code, o.String())
-	require.Contains(t, o.stderr, "always starts an agent")
+	require.Contains(t, o.stderr, "a restricted key sends data through ssh with one connection")
 	requireNoLeftovers(t)
 }
 

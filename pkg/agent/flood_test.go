@@ -24,6 +24,7 @@ import (
 	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
@@ -66,7 +67,9 @@ func TestRestrictedKeyFloodIsBounded(t *testing.T) {
 	out := bufio.NewReader(pipe)
 	_, err = readHello(out)
 	require.NoError(t, err)
-	messages, err := newDecompressor(out)
+	streams := mux.New(in, "")
+	go func() { _ = streams.Run(out) }()
+	messages, err := newDecompressor(streams.Control())
 	require.NoError(t, err)
 	id := uint64(0)
 	answered := make(chan *message, 1000)
@@ -95,7 +98,7 @@ func TestRestrictedKeyFloodIsBounded(t *testing.T) {
 		for range q.times {
 			id++
 			text := fmt.Sprintf(`{"kind":"call","id":%d,"op":%q,"body":%s}`, id, q.op, q.body)
-			_, err := in.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+			_, err := streams.Control().Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
 			require.NoError(t, err)
 		}
 	}

@@ -230,7 +230,7 @@ func TestWaitingCallsHaveNoTurn(t *testing.T) {
 		}
 		require.Equal(t, before, n.Load(), "no waiting call ran")
 		synctest.Wait()
-		require.NoError(t, r.in.Close())
+		require.NoError(t, r.pipe.Close())
 		require.NoError(t, <-r.served)
 	})
 }
@@ -248,7 +248,7 @@ func TestWaitingCallsEndWithClient(t *testing.T) {
 		r.send(snapshotCall(1, 0))
 		r.send(snapshotCall(2, 1))
 		synctest.Wait()
-		require.NoError(t, r.in.Close())
+		require.NoError(t, r.pipe.Close())
 		require.NoError(t, <-r.served)
 		require.EqualValues(t, 1, n.Load())
 	})

@@ -26,6 +26,7 @@ import (
 	"zxfer/pkg/probe"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -39,10 +40,13 @@ func lyingAgent(t testing.TB, answers func(*message) [][]byte) *Remote {
 	go func() {
 		defer close(ended)
 		defer answersW.Close()
-		_, _ = io.WriteString(answersW, hello("1.0"))
-		out, _ := newCompressor(answersW)
+		streams := mux.New(answersW, hello("1.0"))
+		ran := make(chan struct{})
+		go func() { defer close(ran); _ = streams.Run(requestsR) }()
+		defer func() { <-ran }()
+		out, _ := newCompressor(streams.Control())
 		for {
-			m, err := readMessage(requestsR, hosts.MaxRequest, unlimitedCost)
+			m, err := readMessage(streams.Control(), hosts.MaxRequest, unlimitedCost)
 			if err != nil {
 				return
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the protocol version. Agent and client must have the same.
-const Protocol = 5
+const Protocol = 6
 
 // helloWord starts the agent's first line:
 //
@@ -70,6 +70,7 @@ const (
 	progress kind = "progress" // agent: ID, Body
 	logged   kind = "log"      // agent: Text
 	pong     kind = "pong"     // agent: ID
+	alive    kind = "alive"    // agent: a sign of life
 )
 
 // message is one message of the protocol, preceded by its length. The agent compresses its messages,

@@ -116,10 +116,10 @@ func TestReadHello(t *testing.T) {
 		"alone":               {hello("1.2"), "1.2", ""},
 		"version with blanks": {hello("1.2 (dev)"), "1.2-(dev)", ""},
 		"no version":          {hello(""), "unknown", ""},
-		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, the local one speaks 5"},
+		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, the local one speaks 6"},
 		"other text":          {"This account is currently not available.\n", "", "its message: This account is currently not available."},
 		"nothing":             {"", "", "EOF"},
-		"truncated line":      {"zxfer-agent 5 1.2", "1.2", ""},
+		"truncated line":      {"zxfer-agent 6 1.2", "1.2", ""},
 		"endless line":        {strings.Repeat("y", 1<<20), "", "its message: " + strings.Repeat("y", 4096)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/mux"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Transport is the connection to an agent's standard output and input.
@@ -45,12 +47,12 @@ type Remote struct {
 	pongs   atomic.Int64  // received so far
 	pingNow chan struct{} // requests the next ping immediately
 
-	out    chan []byte   // outgoing messages; only the writer may block
-	upload atomic.Int64  // when a part of a long message was last written, in ns since started
-	done   chan struct{} // closed when no more answers can arrive
-	ended  sync.Once
-	err    error         // reason, set before done is closed
-	closed chan struct{} // closed when the transport is closed
+	streams *mux.Session  // carry messages and data; set after the hello
+	out     chan []byte   // outgoing messages; only the writer may block
+	done    chan struct{} // closed when no more answers can arrive
+	ended   sync.Once
+	err     error         // reason, set before done is closed
+	closed  chan struct{} // closed when the transport is closed
 
 	mu    sync.Mutex
 	next  uint64
@@ -93,7 +95,13 @@ func NewRemote(ctx context.Context, host string, t Transport, log func(string)) 
 		return nil, fmt.Errorf("%s: %w", host, ctx.Err())
 	}
 	if err == nil {
-		go r.read(in)
+		r.streams = mux.New(t, "")
+		watchdog := time.AfterFunc(silenceTimeout, func() { r.fail(fmt.Errorf("no message for %s", silenceTimeout)) })
+		go func() {
+			defer watchdog.Stop()
+			_ = r.streams.Run(activityReader{in, func() { watchdog.Reset(silenceTimeout) }})
+		}()
+		go r.read(r.streams.Control())
 		go r.write()
 		go r.keepAlive()
 		return r, nil
@@ -150,6 +158,9 @@ func (r *Remote) end(err error, end func() error) {
 		}
 		r.err = fmt.Errorf("%s: %w: %w", r.host, hosts.ErrLost, err)
 		close(r.done)
+		if r.streams != nil {
+			r.streams.End(r.err)
+		}
 	})
 }
 
@@ -157,15 +168,7 @@ func (r *Remote) write() {
 	for {
 		select {
 		case raw := <-r.out:
-			for len(raw) > writeSize {
-				if _, err := r.t.Write(raw[:writeSize]); err != nil {
-					r.fail(err)
-					return
-				}
-				raw = raw[writeSize:]
-				r.upload.Store(int64(time.Since(r.started)))
-			}
-			if _, err := r.t.Write(raw); err != nil {
+			if _, err := r.streams.Control().Write(raw); err != nil {
 				r.fail(err)
 				return
 			}
@@ -175,33 +178,8 @@ func (r *Remote) write() {
 	}
 }
 
-// writeSize is the number of bytes that the writer writes at once. While a long message makes progress, the
-// agent's silence is no sign of a lost connection, because pings wait behind the message.
-const writeSize = 64 << 10
-
-// watch ends the Remote when the watchdog fires.
-func (r *Remote) watch(watchdog *time.Timer) {
-	for {
-		select {
-		case <-watchdog.C:
-		case <-r.done:
-			return
-		}
-		uploaded := time.Duration(r.upload.Load())
-		quiet := time.Since(r.started) - uploaded
-		if uploaded == 0 || quiet >= silenceTimeout {
-			r.fail(fmt.Errorf("no message for %s", silenceTimeout))
-			return
-		}
-		watchdog.Reset(silenceTimeout - quiet)
-	}
-}
-
 func (r *Remote) read(in io.Reader) {
-	watchdog := time.NewTimer(silenceTimeout)
-	go r.watch(watchdog)
-	defer watchdog.Stop()
-	messages, err := newDecompressor(activityReader{in, func() { watchdog.Reset(silenceTimeout) }})
+	messages, err := newDecompressor(in)
 	if err != nil {
 		r.fail(err)
 		return
@@ -215,10 +193,7 @@ func (r *Remote) read(in io.Reader) {
 			r.fail(err)
 			return
 		}
-		// Blocking in log, for example on a stopped terminal, is not the agent's silence.
-		watchdog.Stop()
 		r.handle(m)
-		watchdog.Reset(silenceTimeout)
 	}
 }
 
@@ -307,6 +282,15 @@ func (r *Remote) Name() string { return r.host }
 
 // RTT returns the shortest round-trip time of the control connection so far.
 func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
+
+// Dial opens a stream to the listener at an address, which the agent offered, over this connection.
+func (r *Remote) Dial(_ context.Context, address string) (tcp.Socket, error) {
+	s, err := r.streams.Open(address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.host, err)
+	}
+	return s, nil
+}
 
 // Supports returns true. An agent of an older zxfer may still refuse an operation.
 func (r *Remote) Supports(hosts.Operation) bool { return true }

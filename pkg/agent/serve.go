@@ -18,6 +18,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/mux"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Keepalive times. The client pings. Either side that receives nothing for silenceTimeout
@@ -72,8 +74,17 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	})
 	defer c.watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { c.end(nil) })()
-	go c.greet(out, s.Version)
-	go func() { c.end(c.read(bufio.NewReaderSize(in, 64<<10), timeout)) }()
+	streams := mux.New(out, hello(s.Version))
+	defer streams.End(io.EOF)
+	compressed, err := newCompressor(streams.Control())
+	if err != nil {
+		return err
+	}
+	streams.Accept = c.forward
+	go func() { _ = streams.Run(activityReader{in, func() { c.watchdog.Reset(timeout) }}) }()
+	go func() { c.end(c.read(bufio.NewReaderSize(streams.Control(), 64<<10))) }()
+	go c.write(compressed)
+	go c.beat()
 	<-c.ended
 	c.shutdown()
 	if errors.Is(c.err, io.EOF) {
@@ -155,8 +166,24 @@ func (c *session) shutdown() {
 	_ = c.host.Close() // no client is left for the error
 }
 
-func (c *session) read(in io.Reader, timeout time.Duration) error {
-	in = activityReader{in, func() { c.watchdog.Reset(timeout) }}
+// forward passes a stream of the client to the listener at an address, which the host offered. A client without
+// restrictions may also reach the listeners of other agents of its account.
+func (c *session) forward(s *mux.Stream, address string) {
+	host, ok := c.host.(interface {
+		Forward(ctx context.Context, address string, s tcp.Socket, own bool) error
+	})
+	if !ok {
+		_ = s.Refuse("this host has no listeners")
+		return
+	}
+	go func() {
+		if err := host.Forward(c.ctx, address, s, c.guard != nil); err != nil {
+			_ = s.Refuse(err.Error())
+		}
+	}()
+}
+
+func (c *session) read(in io.Reader) error {
 	for {
 		m, err := readMessage(in, hosts.MaxRequest, c.maxCost)
 		if err != nil {
@@ -383,18 +410,19 @@ func (c *session) trySend(m *message) {
 	}
 }
 
-// greet writes the hello, and then the messages, which are compressed.
-func (c *session) greet(out io.Writer, version string) {
-	compressed, err := newCompressor(out)
-	if err != nil {
-		c.end(err)
-		return
+// beat sends signs of life. A pong may take long: its ping waits behind a long request, also in the buffers of the
+// remote shell.
+func (c *session) beat() {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			c.trySend(&message{Kind: alive})
+		case <-c.ended:
+			return
+		}
 	}
-	if _, err := io.WriteString(out, hello(version)); err != nil {
-		c.end(nil) // the client has disconnected
-		return
-	}
-	c.write(compressed)
 }
 
 func (c *session) write(out io.Writer) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,15 +19,17 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/mux"
 )
 
 // raw is an agent whose client is the test.
 type raw struct {
 	t        *testing.T
 	host     *host
-	in       *io.PipeWriter
+	pipe     *io.PipeWriter // to the agent
 	out      *bufio.Reader
-	messages io.Reader // valid after hello
+	streams  *mux.Session // valid after greet
+	messages io.Reader    // valid after hello
 	server   *Server
 	served   chan error
 }
@@ -40,30 +43,45 @@ func serveGuarded(ctx context.Context, t *testing.T, s *host, guard *authz.Guard
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	r := &raw{t: t, host: s, in: inW, out: bufio.NewReader(outR), server: &Server{Host: s, Version: "v", Guard: guard}, served: make(chan error, 1)}
+	r := &raw{t: t, host: s, pipe: inW, out: bufio.NewReader(outR), server: &Server{Host: s, Version: "v", Guard: guard}, served: make(chan error, 1)}
 	go func() { r.served <- r.server.Serve(ctx, inR, outW) }()
 	t.Cleanup(func() { _ = inW.Close(); _ = outR.Close() })
 	return r
 }
 
-func (r *raw) hello() {
+// greet reads the hello, and nothing more.
+func (r *raw) greet() {
 	_, err := readHello(r.out)
 	require.NoError(r.t, err)
-	r.messages, err = newDecompressor(r.out)
+	r.streams = mux.New(r.pipe, "")
+	r.t.Cleanup(func() { r.streams.End(io.EOF) })
+}
+
+// hello reads the hello, and then all messages.
+func (r *raw) hello() {
+	r.greet()
+	go func() { _ = r.streams.Run(r.out) }()
+	var err error
+	r.messages, err = newDecompressor(r.streams.Control())
 	require.NoError(r.t, err)
 }
 
 func (r *raw) send(m *message) {
 	b, err := encode(m, hosts.MaxRequest)
 	require.NoError(r.t, err)
-	_, err = r.in.Write(b)
+	_, err = r.streams.Control().Write(b)
 	require.NoError(r.t, err)
 }
 
+// receive returns the next message of the agent that is no sign of life.
 func (r *raw) receive() *message {
-	m, err := readMessage(r.messages, hosts.MaxAnswer, unlimitedCost)
-	require.NoError(r.t, err)
-	return m
+	for {
+		m, err := readMessage(r.messages, hosts.MaxAnswer, unlimitedCost)
+		require.NoError(r.t, err)
+		if m.Kind != alive {
+			return m
+		}
+	}
 }
 
 func TestBadInputEndsAgent(t *testing.T) {
@@ -86,11 +104,11 @@ func TestBadInputEndsAgent(t *testing.T) {
 				r := serveRaw(t.Context(), t, s)
 				r.hello()
 				for part := range strings.SplitSeq(c.in, "|") {
-					_, err := io.WriteString(r.in, part)
+					_, err := io.WriteString(r.streams.Control(), part)
 					require.NoError(t, err)
 					synctest.Wait()
 				}
-				_ = r.in.Close()
+				_ = r.pipe.Close()
 				err := <-r.served
 				if c.want == "" {
 					require.NoError(t, err)
@@ -125,7 +143,7 @@ func TestBadCallsDoNotEndAgent(t *testing.T) {
 				require.Nil(t, r.host.asked, "nothing was done")
 				r.send(&message{Kind: call, ID: 6, Op: hosts.OpFacts.Name(), Body: json.RawMessage(`{}`)})
 				require.Nil(t, r.receive().Error)
-				_ = r.in.Close()
+				_ = r.pipe.Close()
 				require.NoError(t, <-r.served)
 			})
 		})
@@ -162,7 +180,7 @@ func TestBlockedClientAllowsCancelAndEnd(t *testing.T) {
 			close(ended)
 			return ctx.Err()
 		}))
-		r.hello()
+		r.greet()
 		r.send(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)})
 		<-started
 		for i := range 1000 { // far more than the queue can hold
@@ -171,7 +189,7 @@ func TestBlockedClientAllowsCancelAndEnd(t *testing.T) {
 		}
 		r.send(&message{Kind: cancel, ID: 1})
 		<-ended
-		_ = r.in.Close()
+		_ = r.pipe.Close()
 		require.NoError(t, <-r.served)
 	})
 }
@@ -205,7 +223,7 @@ func TestSignalledAgentSendsNoAnswer(t *testing.T) {
 		cancel()
 		require.NoError(t, <-r.served)
 		// "Cancelled" would look like a cancellation by the client.
-		_ = r.in.Close()
+		_ = r.pipe.Close()
 		got := make(chan error, 1)
 		go func() { _, err := readMessage(r.messages, hosts.MaxAnswer, unlimitedCost); got <- err }()
 		synctest.Wait()
@@ -221,7 +239,7 @@ func TestStuckOperationDoesNotKeepAgent(t *testing.T) {
 		r.send(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)})
 		synctest.Wait()
 		began := time.Now()
-		_ = r.in.Close()
+		_ = r.pipe.Close()
 		require.NoError(t, <-r.served)
 		require.Equal(t, shutdownGrace, time.Since(began))
 		close(stuck)
@@ -248,7 +266,7 @@ func TestErrorQuotesOutputOfNonAgent(t *testing.T) {
 		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered: its message: This account is currently not available.", fault.Failed},
 		"nothing":        {"", nil, "beta: no agent answered: EOF", fault.Failed},
 		"ssh failed":     {"motd\n", fault.Failf("h", "ssh: no route"), "beta: ssh: no route", fault.Failed},
-		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, the local one speaks 5", fault.Refused},
+		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, the local one speaks 6", fault.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -266,11 +284,13 @@ func TestMalformedAnswerEndsConnection(t *testing.T) {
 	t.Parallel()
 	half := compressed(t, strings.Repeat("x", 100))
 	for name, c := range map[string]struct{ says, want string }{
-		"garbage":        {compressed(t, "\x00\x00\x00\x03{-}"), "malformed message: invalid character"},
-		"too long":       {compressed(t, "\xff\xff\xff\xff"), "message of 4294967295 bytes, more than"},
-		"not compressed": {"\x00\x00\x00\x02{}", "read its messages: invalid input: magic number mismatch"},
-		"half a block":   {half[:len(half)-1], "the agent ended"},
-		"large window":   {"\x28\xb5\x2f\xfd\x00\x68", "read its messages: window size exceeded"}, // 8 MiB
+		"garbage":        {framed(compressed(t, "\x00\x00\x00\x03{-}")), "malformed message: invalid character"},
+		"too long":       {framed(compressed(t, "\xff\xff\xff\xff")), "message of 4294967295 bytes, more than"},
+		"not compressed": {framed("\x00\x00\x00\x02{}"), "read its messages: invalid input: magic number mismatch"},
+		"half a block":   {framed(half[:len(half)-1]), "the agent ended"},
+		"large window":   {framed("\x28\xb5\x2f\xfd\x00\x68"), "read its messages: window size exceeded"}, // 8 MiB
+		"not a frame":    {"SSH-2.0-OpenSSH_9.2\r\n", "malformed frame"},
+		"half a frame":   {framed(half)[:14], "the agent ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -282,6 +302,23 @@ func TestMalformedAnswerEndsConnection(t *testing.T) {
 			require.NoError(t, r.Close())
 		})
 	}
+}
+
+// framed returns data of the control stream.
+func framed(text string) string {
+	h := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 1), 1<<24|uint32(len(text)))
+	return string(h) + text
+}
+
+// TestInputWithoutFramesEndsAgent expects an agent to end if its client does not speak the protocol.
+func TestInputWithoutFramesEndsAgent(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := serveRaw(t.Context(), t, newHost(nil))
+		r.hello()
+		_, err := io.WriteString(r.pipe, "SSH-2.0-OpenSSH_9.2\r\n")
+		require.NoError(t, err)
+		require.ErrorContains(t, <-r.served, "malformed frame")
+	})
 }
 
 func TestHelloWaitCanBeCancelled(t *testing.T) {

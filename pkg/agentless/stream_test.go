@@ -335,11 +335,11 @@ type fakeEnd struct {
 	host  hosts.Host
 }
 
-func (a *fakeEnd) Local() bool                                                { return a.local }
-func (a *fakeEnd) Label() string                                              { return a.host.Name() }
-func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error       { return f(a.host) }
-func (a *fakeEnd) RTT() time.Duration                                         { return 0 }
-func (a *fakeEnd) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
+func (a *fakeEnd) Local() bool                                          { return a.local }
+func (a *fakeEnd) Label() string                                        { return a.host.Name() }
+func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error { return f(a.host) }
+func (a *fakeEnd) RTT() time.Duration                                   { return 0 }
+func (a *fakeEnd) Shell() tcp.Stack                                     { return nil }
 
 // TestNoise expects that noise is sent in both directions for the requested time and leaves nothing
 // behind.

@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -74,11 +75,8 @@ func (h *Conn) IsKnownHost(name string) bool {
 // Command returns a command line that runs argv on the host, for hints.
 func (h *Conn) Command(argv ...string) string { return h.At().Command(argv...) }
 
-// Relay forwards a local port to a loopback address of the host through the remote shell. See
-// Opener.
-func (h *Conn) Relay(ctx context.Context, address string, refused func(error)) (string, error) {
-	return h.open.Relay(ctx, h.address, address, refused)
-}
+// Shell returns a stack that connects to listeners of the host through its remote shell.
+func (h *Conn) Shell() tcp.Stack { return &shell{conn: h} }
 
 // RTT returns the shortest round-trip time to the host, or 0 if it is local or unknown.
 func (h *Conn) RTT() time.Duration {

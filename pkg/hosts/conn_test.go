@@ -93,10 +93,6 @@ func (o *opener) Open(ctx context.Context, l Address) (Host, error) {
 	return st, nil
 }
 
-func (o *opener) Relay(_ context.Context, l Address, address string, _ func(error)) (string, error) {
-	return l.Host + " " + address, nil
-}
-
 func noOp(Host) error { return nil }
 
 // TestConnectionIsShared expects that calls with the same address share one connection.
@@ -115,9 +111,6 @@ func TestConnectionIsShared(t *testing.T) {
 	}
 	require.Equal(t, []Address{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, NC: true}}, o.lines)
 	require.Equal(t, []string{"beta", "local"}, []string{s.Get("beta", plain).Label(), s.Get("", plain).Label()})
-	to, err := s.Get("beta", plain).Relay(t.Context(), "127.0.0.1:7", nil)
-	require.NoError(t, err)
-	require.Equal(t, "beta 127.0.0.1:7", to)
 	require.EqualError(t, s.Close(), "ssh ended with 1")
 	require.NoError(t, s.Close())
 }

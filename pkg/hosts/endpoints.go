@@ -74,6 +74,8 @@ type Nothing struct{}
 type (
 	Dial struct {
 		Ticket tcp.Ticket `json:"ticket"`
+		// Through opens the connections in this process; nil = the host's own stack.
+		Through tcp.Stack `json:"-"`
 	}
 	Accept struct {
 		Session string `json:"session"`

@@ -47,9 +47,10 @@ type Local struct {
 	limits transfer.Limits  // of the streams that this process sends
 	memory *transfer.Memory // of all streams; nil = no limit
 
-	mu     sync.Mutex
-	offers map[string]*tcp.Listener // by session id
-	links  map[string]*tcp.Link     // of Connect, by session id
+	mu        sync.Mutex
+	offers    map[string]*tcp.Listener // unused ones, by session id
+	accepting map[string]*tcp.Listener // that a Transfer waits for, by session id
+	links     map[string]*tcp.Link     // of Connect, by session id
 }
 
 // SetStandard sets the standard input and output of the process, which device copies may use.

@@ -59,8 +59,4 @@ type Address struct {
 type Opener interface {
 	// Open connects to the host at an address. It is called again after a connection was lost.
 	Open(ctx context.Context, l Address) (Host, error)
-	// Relay opens a listener on the local loopback interface and returns its address. The remote
-	// shell forwards its connections to a loopback address of the host. The listener closes when
-	// ctx ends. refused is called if the host refuses forwarding.
-	Relay(ctx context.Context, l Address, address string, refused func(error)) (string, error)
 }

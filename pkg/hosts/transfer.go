@@ -6,13 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/netip"
+	"sync"
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/cli"
@@ -101,13 +105,16 @@ func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
 		if link != nil {
 			return link, nil
 		}
-		return tcp.DialOn(ctx, l.stack, e.Ticket)
+		return tcp.DialOn(ctx, cmp.Or(e.Through, l.stack), e.Ticket)
 	case Accept:
 		ln, err := l.take(e.Session)
 		if err != nil {
 			return nil, err
 		}
 		link, err := ln.Accept(ctx)
+		l.mu.Lock()
+		delete(l.accepting, e.Session)
+		l.mu.Unlock()
 		if err != nil {
 			_ = ln.Close() // no other reference is left
 		}
@@ -128,7 +135,56 @@ func (l *Local) take(session string) (*tcp.Listener, error) {
 		return nil, fmt.Errorf("%w %q", ErrNoListener, session)
 	}
 	delete(l.offers, session)
+	l.accepting[session] = ln
 	return ln, nil
+}
+
+// Forward passes a stream of the remote shell to the listener at an address. If the listener is not one of this
+// process, and own is not set, Forward connects to it on the loopback interface, and returns when both directions have
+// ended. On error the caller still owns the stream.
+func (l *Local) Forward(ctx context.Context, address string, s tcp.Socket, own bool) error {
+	if ln := l.listenerAt(address); ln != nil {
+		ln.Take(s)
+		return nil
+	}
+	if ap, err := netip.ParseAddrPort(address); own || err != nil || !ap.Addr().IsLoopback() {
+		return fmt.Errorf("no listener of this agent is at %q", cut(address))
+	}
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	c, err := l.stack.Dial(ctx, address, transport.Socket{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer s.Close()
+	defer context.AfterFunc(ctx, func() { _, _ = s.Close(), c.Close() })()
+	var up sync.WaitGroup
+	pass := func(to, from tcp.Socket) {
+		if _, err := io.Copy(to, from); err != nil { // without its end, neither side takes it for complete
+			_, _ = s.Close(), c.Close()
+			return
+		}
+		_ = to.CloseWrite()
+	}
+	up.Go(func() { pass(c, s) })
+	pass(s, c)
+	up.Wait()
+	return nil
+}
+
+// listenerAt returns the listener of this process at an address, or nil.
+func (l *Local) listenerAt(address string) *tcp.Listener {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, listeners := range []map[string]*tcp.Listener{l.offers, l.accepting} {
+		for _, ln := range listeners {
+			if ln.Ticket().Address == address {
+				return ln
+			}
+		}
+	}
+	return nil
 }
 
 // finishTest closes a link that carries nothing. It reads to the end, because the proof of the

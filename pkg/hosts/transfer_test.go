@@ -3,6 +3,7 @@ package hosts
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/transport/tcp"
 )
 
@@ -70,11 +73,11 @@ func TestRestrictedHostLimitsMemory(t *testing.T) {
 			peer := make(chan *tcp.Link, 1)
 			go func() {
 				link, err := tcp.DialOn(ctx, l.stack, ticket)
-				if err == nil {
-					defer link.Close()
-				}
 				peer <- link
-				<-ctx.Done()
+				if err == nil {
+					_, _ = link.Conns()[0].ReadFrame(tcp.NewBlock(tcp.MaxControl, 0))
+					_ = link.Close()
+				}
 			}()
 			_, err = l.Transfer(ctx, ends(ticket, transfer.Options{Block: tcp.MaxRaw}), nil)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
@@ -82,4 +85,76 @@ func TestRestrictedHostLimitsMemory(t *testing.T) {
 			require.NotNil(t, <-peer)
 		})
 	}
+}
+
+// TestForwardReachesOnlyListeners expects that a stream of the remote shell reaches a listener of its own agent, and those
+// of other agents only without restrictions and only on the loopback interface.
+func TestForwardReachesOnlyListeners(t *testing.T) {
+	t.Parallel()
+	l, other := NewLocal("test", func(string) {}), NewLocal("test", func(string) {})
+	defer l.Close()
+	defer other.Close()
+	streams := func() (client, agent *mux.Stream) {
+		up, upWriter := io.Pipe()
+		down, downWriter := io.Pipe()
+		a, b := mux.New(upWriter, ""), mux.New(downWriter, "")
+		accepted := make(chan *mux.Stream, 1)
+		b.Accept = func(s *mux.Stream, _ string) { accepted <- s }
+		go func() { _ = b.Run(up) }()
+		go func() { _ = a.Run(down) }()
+		t.Cleanup(func() { _, _, _, _ = up.Close(), upWriter.Close(), down.Close(), downWriter.Close() })
+		client, err := a.Open("x")
+		require.NoError(t, err)
+		return client, <-accepted
+	}
+	for name, tt := range map[string]struct {
+		at      *Local
+		own     bool
+		refused bool
+	}{
+		"own listener":                   {l, true, false},
+		"own listener, not restricted":   {l, false, false},
+		"other agent":                    {other, false, false},
+		"other agent, with a restricted": {other, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ticket, err := tt.at.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Minute})
+			require.NoError(t, err)
+			client, agent := streams()
+			forwarded := make(chan error, 1)
+			go func() { forwarded <- l.Forward(t.Context(), ticket.Address, agent, tt.own) }()
+			if tt.refused {
+				require.ErrorContains(t, <-forwarded, "no listener of this agent")
+				return
+			}
+			accepted := make(chan error, 1)
+			go func() {
+				link, err := tt.at.connect(t.Context(), Accept{Session: ticket.Session})
+				if err == nil {
+					_, err = link.Conns()[0].ReadFrame(tcp.NewBlock(tcp.MaxControl, 0))
+					_ = link.Close()
+				}
+				accepted <- err
+			}()
+			link, err := tcp.DialOn(t.Context(), through{client}, ticket)
+			require.NoError(t, err)
+			require.NoError(t, link.Conns()[0].WriteControl(tcp.Abort, 0, []byte("a frame")))
+			require.NoError(t, <-accepted)
+			require.NoError(t, link.Close())
+			require.NoError(t, <-forwarded)
+		})
+	}
+	for _, address := range []string{"", "192.0.2.1:22", "localhost:22", "127.0.0.1", "[2001:db8::1]:22", "0.0.0.0:22", "127.0.0.1:22x"} {
+		_, agent := streams()
+		require.ErrorContains(t, l.Forward(t.Context(), address, agent, false), "no listener of this agent", address)
+	}
+}
+
+// through is a stack with one connection.
+type through struct{ s *mux.Stream }
+
+func (c through) Dial(context.Context, string, transport.Socket) (tcp.Socket, error) { return c.s, nil }
+
+func (through) Listen(context.Context, tcp.Offer) (tcp.Acceptor, error) {
+	return nil, errors.ErrUnsupported
 }

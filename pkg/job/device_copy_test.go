@@ -32,10 +32,6 @@ type renamingHost struct {
 
 func (h *renamingHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
 
-func (h *renamingHost) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", nil
-}
-
 func (h *renamingHost) Close() error { return nil }
 
 func (h *renamingHost) Run(ctx context.Context, r *hosts.Request) error {

@@ -34,10 +34,6 @@ func (h *lyingDeviceHost) Open(_ context.Context, l hosts.Address) (hosts.Host, 
 	return h, nil
 }
 
-func (h *lyingDeviceHost) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", nil
-}
-
 func (h *lyingDeviceHost) Close() error { return nil }
 
 func (h *lyingDeviceHost) Run(ctx context.Context, r *hosts.Request) error {

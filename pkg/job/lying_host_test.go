@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -22,16 +21,13 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/testenv"
+	"zxfer/pkg/transport/mux"
 )
 
 // lyingHost is a host behind a remote shell whose agent's replies are altered.
 type lyingHost struct {
 	world *world
 	alter func(n int, body any) any // alters the n-th reply
-}
-
-func (h *lyingHost) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", errors.ErrUnsupported
 }
 
 func (h *lyingHost) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
@@ -42,32 +38,33 @@ func (h *lyingHost) Open(ctx context.Context, l hosts.Address) (hosts.Host, erro
 		_ = server.Close()
 	}()
 	go func() {
-		_, _ = io.Copy(there, here)
-		_ = there.Close()
-	}()
-	go func() {
-		_ = h.relay(bufio.NewReader(there), here)
-		_ = here.Close()
+		_ = h.pass(bufio.NewReader(there), there, here)
+		_, _ = here.Close(), there.Close()
 	}()
 	return agent.NewRemote(ctx, l.Host, client, func(string) {})
 }
 
-// relay passes on the hello and then altered messages.
-func (h *lyingHost) relay(in *bufio.Reader, out io.Writer) error {
-	for line := ""; len(line) < 2; {
+// pass passes on the hello, the requests, and then altered messages.
+func (h *lyingHost) pass(in *bufio.Reader, there, here net.Conn) error {
+	hello := ""
+	for line := ""; len(line) < 2; hello += line {
 		var err error
 		if line, err = in.ReadString('\n'); err != nil {
 			return err
 		}
-		if _, err = io.WriteString(out, line); err != nil {
-			return err
-		}
 	}
-	messages, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+	toAgent, toClient := mux.New(there, ""), mux.New(here, hello)
+	go func() { _ = toAgent.Run(in) }()
+	go func() {
+		_ = toClient.Run(here)
+		_ = there.Close()
+	}()
+	go func() { _, _ = io.Copy(toAgent.Control(), toClient.Control()) }()
+	messages, err := zstd.NewReader(toAgent.Control(), zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return err
 	}
-	altered, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(zstd.MinWindowSize))
+	altered, err := zstd.NewWriter(toClient.Control(), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(zstd.MinWindowSize))
 	if err != nil {
 		return err
 	}

@@ -32,10 +32,6 @@ type volumeHost struct {
 
 func (h *volumeHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
 
-func (h *volumeHost) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", nil
-}
-
 func (h *volumeHost) Close() error { return nil }
 
 func (h *volumeHost) Name() string { return "local" }

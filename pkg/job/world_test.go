@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -80,9 +79,6 @@ func failOn(what string, why error) func(string) error {
 }
 
 func (w *world) Open(context.Context, hosts.Address) (hosts.Host, error) { return w, nil }
-func (w *world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", errors.ErrUnsupported
-}
 
 // host returns a connection through an Opener; "" is the local host.
 func host(o hosts.Opener, name string) *hosts.Conn {

@@ -8,8 +8,6 @@
 //     directory (CacheDir).
 //   - Script: a shell script that runs on a host without zxfer.
 //   - Master: an ssh connection that several scripts share.
-//   - Relay: a local listener whose connections the remote shell forwards to a host's loopback
-//     address.
 //
 // The package does not speak the agent's protocol.
 package sshexec
@@ -52,21 +50,9 @@ func (c *Conn) Read(b []byte) (int, error) { return c.in.Read(b) }
 // It returns a *NoAgentError if the host permits a login but cannot run zxfer: its system or
 // architecture is not supported, no cache directory can hold an executable, Bootstrap is not set, or
 // the account runs no shell.
-func Agent(ctx context.Context, o Options) (*Conn, error) { return connect(ctx, o, "") }
-
-// NoAgentError means that a host permits a login but cannot run zxfer.
-type NoAgentError struct {
-	Host   string
-	Reason error
-}
-
-func (e *NoAgentError) Error() string { return e.Host + ": " + e.Reason.Error() }
-
-func (e *NoAgentError) Unwrap() error { return e.Reason }
-
-// connect starts the agent with an additional argument, "" for none. If it fails, it ends
-// everything that it started.
-func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
+//
+// If it fails, it ends everything that it started.
+func Agent(ctx context.Context, o Options) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
 	}
@@ -74,11 +60,11 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the local zxfer binary: %w", err)
 	}
-	p, err := o.start(replaceShell, command(own.id, o.Release, argument), &tail{log: o.log, maxLines: tailLines, hold: true})
+	p, err := o.start(replaceShell, command(own.id, o.Release), &tail{log: o.log, maxLines: tailLines, hold: true})
 	if err != nil {
 		return nil, err
 	}
-	a := &handshake{Conn: &Conn{process: p, in: bufio.NewReaderSize(p.out, maxBanner)}, o: &o, wanted: own, relay: argument != "", endActivity: func() {}}
+	a := &handshake{Conn: &Conn{process: p, in: bufio.NewReaderSize(p.out, maxBanner)}, o: &o, wanted: own, endActivity: func() {}}
 	defer func() { a.endActivity() }()
 	var late atomic.Bool
 	a.timer = time.AfterFunc(o.connectTimeout(), func() { late.Store(true); p.interrupt() })
@@ -113,11 +99,21 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	}
 	status := p.cmd.ProcessState.ExitCode() // 255: a remote shell could not connect
 	loggedIn := status >= 0 && status != 255 && !p.forced.Load()
-	if argument == "" && ctx.Err() == nil && !late.Load() && (loggedIn || fault.ClassOf(err) == fault.Refused) {
+	if ctx.Err() == nil && !late.Load() && (loggedIn || fault.ClassOf(err) == fault.Refused) {
 		return nil, &NoAgentError{o.Host, err}
 	}
 	return nil, fmt.Errorf("%s: %w", o.Host, err)
 }
+
+// NoAgentError means that a host permits a login but cannot run zxfer.
+type NoAgentError struct {
+	Host   string
+	Reason error
+}
+
+func (e *NoAgentError) Error() string { return e.Host + ": " + e.Reason.Error() }
+
+func (e *NoAgentError) Unwrap() error { return e.Reason }
 
 // handshake is the exchange with the bootstrap script until the program on the other host runs.
 type handshake struct {
@@ -125,7 +121,6 @@ type handshake struct {
 	o       *Options
 	wanted  *build // the build that the script looks for
 	foreign bool   // wanted is not the running one
-	relay   bool
 	timer   *time.Timer
 	banner  string // last line that the login shell printed
 
@@ -146,10 +141,6 @@ func (a *handshake) wait() error {
 	for read := 0; read < maxBanner; {
 		peek, err := a.in.Peek(len(agentWord))
 		if string(peek) == agentWord {
-			if a.relay {
-				return fault.Refusef("choose another wire, or let the account start a shell",
-					"the account always starts an agent, which cannot relay connections")
-			}
 			return nil // the agent's client reads this line
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -159,8 +150,6 @@ func (a *handshake) wait() error {
 		read += len(raw)
 		line := strings.TrimSpace(string(raw))
 		switch {
-		case a.relay && line == relayWord:
-			return nil
 		case strings.HasPrefix(line, needWord):
 			if err := a.handleNeed(strings.Fields(line[len(needWord):])); err != nil {
 				return err
@@ -188,16 +177,13 @@ func (a *handshake) handleNeed(words []string) error {
 	if !a.foreign {
 		fits, err := a.o.binaryFor(words[0], words[1])
 		switch {
-		case err != nil && a.o.Bootstrap && !a.relay:
+		case err != nil && a.o.Bootstrap:
 			return err
 		case err == nil && fits != nil:
 			a.wanted, a.foreign = fits, true
 			_, err = io.WriteString(a, tryWord+" "+fits.id+"\n")
 			return err
 		}
-	}
-	if a.relay {
-		return errors.New("zxfer was deleted there, or replaced by another build")
 	}
 	if !a.o.Bootstrap {
 		message := "zxfer is missing there, or is another build,"
@@ -254,7 +240,6 @@ const exitRefused = 93
 // each, because that output may end in the middle of a line.
 const (
 	agentWord = "zxfer-agent " // an agent started
-	relayWord = "zxfer-relay"  // a relay started
 	// The script did not find the wanted build: "zxfer-need SYSTEM MACHINE CODING VERSION". CODING
 	// is "gzip" if the host has gzip. VERSION is the VERSION/PROTOCOL of the zxfer in its PATH, if
 	// any.
@@ -275,7 +260,7 @@ var (
 	cacheDirs     = oneLine(cacheDirsFile)
 	//go:embed bootstrap.sh
 	bootstrapFile string
-	bootstrap     = `i="$1"; r="$2"; a="$3"; o="$(pwd)"; ` + cacheDirs + oneLine(bootstrapFile)
+	bootstrap     = `i="$1"; r="$2"; o="$(pwd)"; ` + cacheDirs + oneLine(bootstrapFile)
 )
 
 // oneLine joins the lines of a shell script, without comments. Each command of the script ends with a
@@ -291,6 +276,6 @@ func oneLine(script string) string {
 }
 
 // command returns the command line for the login shell of the other host.
-func command(id, release, argument string) string {
-	return "exec sh -c '" + bootstrap + "' zxfer " + shellquote.Join(id, release, argument)
+func command(id, release string) string {
+	return "exec sh -c '" + bootstrap + "' zxfer " + shellquote.Join(id, release)
 }

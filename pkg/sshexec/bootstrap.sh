@@ -1,9 +1,9 @@
 # Finds the same zxfer on this host, or requests it, and becomes its agent. It follows cachedirs.sh.
 #
-# $i is the wanted build, $r its release as VERSION/PROTOCOL or "", and $a an additional argument of the agent or
-# "". The binary is in a directory that only the account and root can write. The script enters the directory
-# before it checks it, so that it runs and writes the files that it checked. The hash detects files whose data
-# was lost in a power failure. It takes a tenth of a second or more, so the result is stored until the next boot.
+# $i is the wanted build, and $r its release as VERSION/PROTOCOL or "". The binary is in a directory that only the
+# account and root can write. The script enters the directory before it checks it, so that it runs and writes the
+# files that it checked. The hash detects files whose data was lost in a power failure. It takes a tenth of a second
+# or more, so the result is stored until the next boot.
 #
 # The login shell reads the script first, inside single quotes, and may be any shell. So it becomes one line
 # without single quotes and exclamation marks (oneLine).
@@ -20,14 +20,14 @@ whole() {
 	[ "${h%% *}" = "$i" ] && { mark || true; };
 };
 here() {
-	if enter "$c" && [ -f "$i/zxfer" ] && [ -x "$i/zxfer" ] && ours . "$i" "$i/zxfer" && whole; then exec "./$i/zxfer" agent ${a:+"$a"}; fi;
+	if enter "$c" && [ -f "$i/zxfer" ] && [ -x "$i/zxfer" ] && ours . "$i" "$i/zxfer" && whole; then exec "./$i/zxfer" agent; fi;
 	return 1;
 };
 look() {
 	each here "$@"; cd "$o";
 	# An installed zxfer is used if it has the same build or release.
 	v=; z="$(command -v zxfer)"; [ -n "$z" ] && v="$("$z" agent --id 2>/dev/null)";
-	case "$v" in "$i" | "$i "* | [0-9a-f]*" ${r:-$i}") exec "$z" agent ${a:+"$a"} ;; esac;
+	case "$v" in "$i" | "$i "* | [0-9a-f]*" ${r:-$i}") exec "$z" agent ;; esac;
 	g=-; [ "$(echo a | gzip 2>/dev/null | gzip -d 2>/dev/null)" = a ] && g=gzip;
 	echo; echo "zxfer-need $(uname -s) $(uname -m) $g ${v##* }"; g=; read -r answer n g;
 };
@@ -66,4 +66,4 @@ mv -f "./$t/zxfer" "$i/zxfer" || { echo "cannot write $c/$i/zxfer" >&2; exit 93;
 		y=$((y + 1)); [ "$y" -le 3 ] || [ "$d" = "$i" ] || rm -rf "./$d";
 	done;
 };
-exec "./$i/zxfer" agent ${a:+"$a"}
+exec "./$i/zxfer" agent

@@ -99,9 +99,6 @@ func fakeZxfer(args []string) error {
 	if err := os.WriteFile(os.Getenv("TEST_PID"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
-	if address, ok := strings.CutPrefix(arg, " --relay="); ok {
-		return ServeRelay(context.Background(), address, os.Stdin, os.Stdout)
-	}
 	s := &agent.Server{Version: "test", Host: hosts.NewLocal("test", func(string) {})}
 	s.SilenceTimeout, _ = time.ParseDuration(os.Getenv("TEST_SILENCE"))
 	return s.Serve(context.Background(), os.Stdin, os.Stdout)

@@ -124,10 +124,6 @@ var capture = sync.OnceValues(func() (string, error) { return probe.Capture(cont
 
 func (captured) Capture(context.Context, bool) (string, error) { return capture() }
 
-func (r *replica) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", errors.ErrUnsupported
-}
-
 // runner returns a new Runner, as in another process.
 func (r *replica) runner(t *testing.T) *Runner {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -113,7 +112,7 @@ func (m *session) peerEnd(h Host, ticket tcp.Ticket) interface {
 	hosts.To
 } {
 	if h == m.link.dialer {
-		return hosts.Dial{Ticket: ticket}
+		return hosts.Dial{Ticket: ticket, Through: m.through}
 	}
 	return hosts.Accept{Session: ticket.Session}
 }
@@ -178,8 +177,7 @@ func (m *session) compareDigests() error {
 	return nil
 }
 
-// sshCarrier moves data through the ssh connection. The local host dials a relay on its
-// loopback, which leads to the remote loopback.
+// sshCarrier moves data through the ssh connection. The local host connects to a listener on the remote loopback.
 type sshCarrier struct{}
 
 func (sshCarrier) choose(l *Link, source, target Side) error {
@@ -187,6 +185,15 @@ func (sshCarrier) choose(l *Link, source, target Side) error {
 	l.chooseStreams(listener, dialer)
 	l.why = "slower: ssh encrypts all data on one processor core per host (zxfer doctor measures the rate)"
 	l.address = "127.0.0.1"
+	if len(listener.Facts.Grants) == 0 {
+		return nil
+	}
+	// A restricted key reaches only the listeners of its own agent.
+	if l.requested.Streams > 1 {
+		return fault.Refusef("omit {{streams}}, or open the data port: {{wire auto}}",
+			"%s: a restricted key sends data through ssh with one connection, {{streams %d}} requests more", listener.Label(), l.requested.Streams)
+	}
+	l.Streams = 1
 	return nil
 }
 
@@ -209,18 +216,8 @@ func (sshCarrier) run(ctx context.Context, m *session) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var refusal atomic.Pointer[error]
-	refused := func(err error) { refusal.Store(&err); stop(err) }
-	if ticket.Address, err = m.link.listener.Relay(ctx, ticket.Address, refused); err != nil {
-		return err
-	}
-	err = m.runBothEnds(ctx, ticket)
-	if why := refusal.Load(); err != nil && why != nil {
-		return *why
-	}
-	return err
+	m.through = m.link.listener.Shell()
+	return m.runBothEnds(ctx, ticket)
 }
 
 // agentlessCarrier moves data to or from hosts without zxfer. This process moves the bytes that their

@@ -127,21 +127,17 @@ type fakeHost struct {
 	host
 	hosts.Host
 	says   error   // error of a direct connection from this host
-	relays error   // error of a connection through a relay
+	relays error   // error of a connection through the remote shell
 	slow   int     // number of direct connections that time out first
 	busy   []error // errors of the first offers
 	offers []tcp.Offer
 }
 
-const relay = "127.0.0.1:9"
-
 var errShut = fmt.Errorf("%w to 10.0.0.2:4 (tcp): timeout", tcp.ErrDial)
 
 func (d *fakeHost) Do(_ context.Context, f func(hosts.Host) error) error { return f(d) }
 
-func (d *fakeHost) Relay(context.Context, string, func(error)) (string, error) {
-	return relay, nil
-}
+func (d *fakeHost) Shell() tcp.Stack { return tcp.Kernel{} }
 
 func (d *fakeHost) Run(ctx context.Context, r *hosts.Request) error {
 	return hoststest.Run(ctx, d.Host, r, hoststest.With(hosts.OpOffer, d.Offer), hoststest.Watched(hosts.OpTransfer, d.Transfer))
@@ -169,7 +165,7 @@ func (d *fakeHost) Transfer(ctx context.Context, task hosts.Task, _ func(transfe
 	switch {
 	case !sends && !receives:
 		return hosts.Result{}, errors.New("it carries something")
-	case dials && dial.Ticket.Address != relay:
+	case dials && dial.Through == nil:
 		if d.slow > 0 {
 			d.slow--
 			time.Sleep(probeTimeout)

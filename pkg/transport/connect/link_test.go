@@ -21,12 +21,12 @@ type host struct {
 	rtt   time.Duration
 }
 
-func (h *host) Local() bool                                                { return h.label == "" }
-func (h *host) Label() string                                              { return h.label }
-func (h *host) RTT() time.Duration                                         { return h.rtt }
-func (h *host) Do(_ context.Context, f func(hosts.Host) error) error       { return f(h.site) }
-func (h *host) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
-func side(label string, f hosts.Facts) Side                                { return Side{Host: &host{label: label}, Facts: f} }
+func (h *host) Local() bool                                          { return h.label == "" }
+func (h *host) Label() string                                        { return h.label }
+func (h *host) RTT() time.Duration                                   { return h.rtt }
+func (h *host) Do(_ context.Context, f func(hosts.Host) error) error { return f(h.site) }
+func (h *host) Shell() tcp.Stack                                     { return nil }
+func side(label string, f hosts.Facts) Side                          { return Side{Host: &host{label: label}, Facts: f} }
 func mustChoose(t *testing.T, w transport.Settings, source, target Side) (l Link) {
 	l, err := Choose(w, source, target)
 	require.NoError(t, err)

@@ -82,7 +82,8 @@ type session struct {
 	link           Link
 	from           From
 	to             To
-	bytes          uint64 // bytes to move, 0 = unknown
+	bytes          uint64    // bytes to move, 0 = unknown
+	through        tcp.Stack // opens the connections at the dialing host, nil = its own
 	monitor        *monitor
 	sent, received hosts.Result
 }
@@ -178,10 +179,8 @@ type Host interface {
 	Do(ctx context.Context, f func(hosts.Host) error) error
 	// RTT returns the round-trip time to the host; 0 if local or unknown.
 	RTT() time.Duration
-	// Relay opens a listener on the local loopback. It forwards each connection through the
-	// remote shell to a loopback address of the host, and closes when ctx ends. It calls
-	// refused if the host refuses connections.
-	Relay(ctx context.Context, address string, refused func(error)) (string, error)
+	// Shell returns a stack that connects to listeners of the host through its remote shell.
+	Shell() tcp.Stack
 }
 
 // Side is a host with the facts that it reported.

@@ -177,8 +177,11 @@ func (c *Conn) whileTaken(d time.Duration, end time.Time, set func(time.Time) er
 	return func() { close(quit); <-done }
 }
 
-// acked returns how many bytes the peer's kernel has confirmed.
+// acked returns how many bytes the peer's kernel has confirmed, or its end of a stream.
 func (c *Conn) acked() uint64 {
+	if s, ok := c.tcp.(counter); ok {
+		return s.Acked()
+	}
 	raw, err := c.tcp.SyscallConn()
 	if err != nil {
 		return 0

@@ -235,6 +235,12 @@ type Network struct {
 func (l *Link) Network() Network {
 	var n Network
 	for _, c := range l.conns {
+		if s, ok := c.tcp.(counter); ok {
+			n.Streams++
+			n.Acked += s.Acked()
+			n.Received += s.Received()
+			continue
+		}
 		raw, err := c.tcp.SyscallConn()
 		if err != nil {
 			continue

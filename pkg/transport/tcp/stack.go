@@ -30,6 +30,12 @@ type Socket interface {
 	CloseWrite() error
 }
 
+// counter is a Socket without figures of the kernel that counts its bytes itself.
+type counter interface {
+	Acked() uint64    // bytes that the other end has read, as far as known
+	Received() uint64 // bytes that have arrived
+}
+
 // Acceptor is a listening socket.
 type Acceptor interface {
 	Accept() (Socket, error)

@@ -179,10 +179,6 @@ func (w *world) Open(context.Context, hosts.Address) (hosts.Host, error) {
 	return hosts.On(w.memory, "test", func(string) {}), nil
 }
 
-func (w *world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
-	return "", errors.ErrUnsupported
-}
-
 // usage returns the processor time of this process, and its highest memory in MiB.
 func usage() (cpu time.Duration, mib int64) {
 	var used unix.Rusage
