@@ -225,7 +225,8 @@ func (s *suite) raceTests() part {
 func racePackages() []string {
 	return []string{
 		"agent", "agent/authz", "agentless", "budget", "device", "files", "freeze/guard", "hosts", "job", "job/measure", "probe",
-		"replicate/fleet", "replicate/notify", "replicate/runner", "report", "report/history", "sshexec", "transfer", "transport/connect", "transport/tcp",
+		"replicate/fleet", "replicate/notify", "replicate/runner", "report", "report/history", "sshexec", "transfer", "transport/connect", "transport/mux",
+		"transport/tcp",
 		"zfs", "zfs/cli", "zfs/lzc", "zfs/zfsmem",
 	}
 }
