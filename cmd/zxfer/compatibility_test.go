@@ -19,12 +19,16 @@ import (
 // lastRelease names the fixtures of the last release: its flags, job file, records and output.
 const lastRelease = "zxfer-0.9.0"
 
-// TestKeepsLastReleaseFlags expects every command and flag of the last release.
+// TestKeepsLastReleaseFlags expects every command and flag of the last release, except --relay of the agent, with which
+// zxfer itself started a relay of the same build.
 func TestKeepsLastReleaseFlags(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(testenv.Data(t, lastRelease, "flags.txt"))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
+		if line == "agent --relay\n" {
+			continue
+		}
 		words := strings.Fields(line)
 		path, flag := words[:len(words)-1], words[len(words)-1]
 		cmd, rest, err := newRoot(&app{}).Find(path)

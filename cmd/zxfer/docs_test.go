@@ -306,7 +306,8 @@ func sourceCode(t *testing.T) string {
 	var code strings.Builder
 	for _, dir := range []string{filepath.Join("..", "..", "pkg"), "."} {
 		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			source := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".sh")
+			if err != nil || !source {
 				return err
 			}
 			text, err := os.ReadFile(path)
