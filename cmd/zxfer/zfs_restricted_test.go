@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/testenv"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/zfs"
 )
 
@@ -62,8 +63,6 @@ func sendHostile(t *testing.T, rsh string, message []byte) (answer map[string]an
 	require.NoError(t, cmd.Start())
 	timer := time.AfterFunc(testenv.Timeout(), func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	_, err = in.Write(message)
-	require.NoError(t, err)
 	var seen bytes.Buffer
 	hello := io.TeeReader(out, &seen)
 	one := make([]byte, 1)
@@ -72,7 +71,12 @@ func sendHostile(t *testing.T, rsh string, message []byte) (answer map[string]an
 			break
 		}
 	}
-	decompressed, err := zstd.NewReader(out, zstd.WithDecoderConcurrency(1))
+	streams := mux.New(in, "")
+	defer streams.End(io.EOF)
+	go func() { _ = streams.Run(out) }()
+	_, err = streams.Control().Write(message)
+	require.NoError(t, err)
+	decompressed, err := zstd.NewReader(streams.Control(), zstd.WithDecoderConcurrency(1))
 	require.NoError(t, err)
 	read := io.TeeReader(decompressed, &seen)
 	for answer == nil {
