@@ -99,7 +99,7 @@ func TestBadCommand(t *testing.T) {
 // pasteHint runs a command in a shell on alpha, without a terminal.
 func pasteHint(t *testing.T, command string) (string, error) {
 	t.Helper()
-	p := prepareProcess(t, nil, "sh", "-c", command)
+	p := prepareProcess(t, nil, "timeout", "20", "sh", "-c", command)
 	p.cmd.Stdout, p.cmd.Stderr = nil, nil
 	out, err := p.cmd.CombinedOutput()
 	return string(out), err
@@ -234,6 +234,97 @@ func TestZFSHints(t *testing.T) {
 						require.NoError(t, err, "%s\n%s", repair, out)
 					}
 					mustZxfer(t, args...)
+				})
+			}
+		})
+	}
+}
+
+// TestZFSHintsOfPools is TestZFSHints for a target on its own pool, for missing snapshots and for an unknown host.
+func TestZFSHintsOfPools(t *testing.T) {
+	lab(t)
+	const pool = "zxhint"
+	type situation struct {
+		make   func(t *testing.T, src string) // pool has the dataset copy, to which src@a was sent
+		args   func(src, to string) []string
+		then   func(src, to string) []string // the command with the flag of the hint, or nil
+		local  bool                          // only on the local host
+		want   string                        // part of the error
+		has    []string                      // parts of the commands, in order
+		repair func(t *testing.T)            // what the user does by hand, or nil; then the command succeeds
+	}
+	send := func(src, to string) []string { return []string{"send", src, to} }
+	for name, s := range map[string]situation{
+		"exported pool": {args: send, want: "no such pool: " + pool, has: []string{"zpool list", "zpool import"},
+			make:   func(t *testing.T, _ string) { run(t, "zpool", "export", pool) },
+			repair: func(t *testing.T) { run(t, "zpool", "import", "-d", "/dev/mapper", pool) }},
+		"read-only pool": {args: send, want: "read-only", has: []string{"zpool export " + pool},
+			make: func(t *testing.T, _ string) {
+				run(t, "zpool", "export", pool)
+				run(t, "zpool", "import", "-N", "-d", "/dev/mapper", "-o", "readonly=on", pool)
+			},
+			repair: func(*testing.T) {}}, // the hint repairs it
+		"full pool": {args: send, want: "space", has: []string{"zfs list"},
+			make: func(t *testing.T, src string) {
+				fill(t, src, "large", 100<<20)
+				zfsCmd(t, "snapshot", src+"@c")
+			}},
+		"missing snapshot": {args: func(src, to string) []string { return []string{"send", src + "@nowhere", to} }, want: "has no snapshot @nowhere", local: true,
+			then: func(src, to string) []string { return []string{"send", "--snapshot", "nowhere", src, to} }},
+		"missing snapshot of a copy": {args: func(src, to string) []string { return []string{"send", to + "@nowhere", src + "-2"} }, want: "has no snapshot @nowhere",
+			then: func(src, to string) []string { return []string{"send", "--snapshot", "nowhere", to, src + "-2"} }},
+		"unknown host": {args: func(src, _ string) []string { return []string{"send", src, "nowhere:tank/a"} }, want: "nowhere", has: []string{"nowhere"}, local: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, host := range []string{"", "beta"} {
+				if s.local && host != "" {
+					continue
+				}
+				t.Run("host "+host, func(t *testing.T) {
+					src, _ := dataset(t)
+					disk := newLabDisk(t, "zxhint", 96<<20)
+					disk.createPool(pool)
+					zfsCmd(t, "create", src)
+					fill(t, src, "a", 20<<10)
+					zfsCmd(t, "snapshot", src+"@a")
+					to, shell := pool+"/copy", ""
+					mustZxfer(t, "send", "--wire", "ssh", src, "beta:"+to)
+					fill(t, src, "b", 20<<10)
+					zfsCmd(t, "snapshot", src+"@b")
+					if host != "" {
+						to, shell = host+":"+to, "ssh -F "+labDir+"/ssh_config "+host+" "
+					}
+					if s.make != nil {
+						s.make(t, src)
+					}
+					args := s.args(src, to)
+					o := zxfer(t, args...)
+					require.NotZero(t, o.code, o)
+					require.Contains(t, o.stderr, s.want)
+					all := hintCommands(o.stderr)
+					for i, part := range s.has {
+						require.Greater(t, len(all), i, o)
+						require.Contains(t, all[i], part)
+					}
+					for _, c := range all {
+						require.True(t, name == "unknown host" || strings.HasPrefix(strings.Replace(c, "ssh -t -F", "ssh -F", 1), shell), "%s\n%s", c, o)
+						if name == "unknown host" {
+							continue
+						}
+						// A search of all of /dev takes more than 20 s in the guest, and the sshd of beta has its own mounts.
+						c = strings.ReplaceAll(c, "zpool import "+pool, "zpool import -N "+pool)
+						out, err := pasteHint(t, strings.ReplaceAll(c, "zpool import", "zpool import -d /dev/mapper"))
+						require.NoError(t, err, "%s\n%s", c, out)
+					}
+					if s.then != nil {
+						t.Cleanup(func() { cleanUp(src + "-2") })
+						require.Contains(t, o.stderr, ": --snapshot nowhere\n")
+						mustZxfer(t, s.then(src, to)...)
+					}
+					if s.repair != nil {
+						s.repair(t)
+						mustZxfer(t, args...)
+					}
 				})
 			}
 		})
