@@ -193,8 +193,10 @@ func TestZFSDrillDeadline(t *testing.T) {
 		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 	}
 	o = p.wait(t)
-	require.Equal(t, 1, o.code, o)
-	require.Contains(t, o.stdout, `"outcome":"not finished"`, o)
+	// If the deadline is later than the silence that ends a connection, the drill is interrupted.
+	want := map[int]string{1: `"outcome":"not finished"`, 4: `"outcome":"interrupted"`}[o.code]
+	require.NotEmpty(t, want, o)
+	require.Contains(t, o.stdout, want, o)
 	for _, pid := range agents() {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}

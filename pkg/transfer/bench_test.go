@@ -45,6 +45,7 @@ func newNullSink(b *testing.B) *nullSink {
 
 func (s *nullSink) Name() string                 { return "null" }
 func (s *nullSink) Pipe() *os.File               { return s.w }
+func (s *nullSink) Reads() bool                  { return true }
 func (s *nullSink) Withhold() int                { return tailSize }
 func (s *nullSink) Write(p []byte) (int, error)  { return s.w.Write(p) }
 func (s *nullSink) Abort(error) error            { _ = s.w.Close(); <-s.done; return nil }

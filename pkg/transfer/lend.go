@@ -33,10 +33,10 @@ type lentBlock struct {
 	end   int64 // bytes of the stream
 }
 
-// newLender returns nil if the sink has no pipe.
+// newLender returns nil if the sink has no pipe, or one whose pages may stay in use.
 func newLender(s Sink) *lender {
 	p, ok := s.(PipeSink)
-	if !ok {
+	if !ok || !p.Reads() {
 		return nil
 	}
 	raw, err := rawPipe(p.Pipe())

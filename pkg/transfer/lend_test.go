@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport/tcp"
@@ -18,11 +19,13 @@ import (
 // unreadSink is the write end of a pipe whose reader is the test.
 type unreadSink struct {
 	*os.File
-	refuse error
+	refuse  error
+	splices bool
 }
 
 func (s *unreadSink) Name() string                 { return "unread sink" }
 func (s *unreadSink) Pipe() *os.File               { return s.File }
+func (s *unreadSink) Reads() bool                  { return !s.splices }
 func (s *unreadSink) Bypassable() int64            { return math.MaxInt64 }
 func (s *unreadSink) Bypassed(int64)               {}
 func (s *unreadSink) Check([]byte) error           { return s.refuse }
@@ -50,6 +53,37 @@ func pass(t *testing.T, w *writer, n int, v byte) {
 	b := w.ring.get()
 	b.SetLen(copy(b.Buffer(), bytes.Repeat([]byte{v}, n)))
 	require.NoError(t, w.pass(b))
+}
+
+// TestSplicingConsumerGetsItsOwnPages expects that a consumer that splices the pipe, as pv does, keeps its data: zxfer lends
+// no block to it.
+func TestSplicingConsumerGetsItsOwnPages(t *testing.T) {
+	t.Parallel()
+	const block = 128 << 10
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	require.True(t, GrowPipe(w))
+	later, in, err := os.Pipe()
+	require.NoError(t, err)
+	defer later.Close()
+	defer in.Close()
+	require.True(t, GrowPipe(in))
+	out := newWriter(&unreadSink{File: w, splices: true}, Options{Block: block}.Filled())
+	defer out.ring.unmap()
+	require.Nil(t, out.lend)
+	pass(t, out, block, 1)
+	for n := int64(0); n < block; {
+		k, err := unix.Splice(int(r.Fd()), nil, int(in.Fd()), nil, block, 0)
+		require.NoError(t, err)
+		n += k
+	}
+	pass(t, out, block, 2) // reuses the block
+	got := make([]byte, block)
+	_, err = io.ReadFull(later, got)
+	require.NoError(t, err)
+	require.Equal(t, bytes.Repeat([]byte{1}, block), got)
 }
 
 // TestLentBlocksAreReusedOnlyAfterReading expects that a block returns to the ring only after the

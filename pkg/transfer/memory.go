@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Memory limits the memory of the streams that one client runs at once. nil = no limit. Each stream may
+// Memory limits the memory of the streams that one client runs at the same time. nil = no limit. Each stream may
 // have floor bytes, which do not count, so that a client with many usual streams is not refused.
 type Memory struct {
 	Limit int64 // bytes

@@ -101,6 +101,7 @@ func newPipeSink(t testing.TB, most int64, pause func(*pipeSink)) *pipeSink {
 
 func (s *pipeSink) Name() string       { return "pipe sink" }
 func (s *pipeSink) Pipe() *os.File     { return s.w }
+func (s *pipeSink) Reads() bool        { return true }
 func (s *pipeSink) Bypassable() int64  { return math.MaxInt64 }
 func (s *pipeSink) Bypassed(int64)     {}
 func (s *pipeSink) Check([]byte) error { return nil }

@@ -60,10 +60,12 @@ type PipeSource interface {
 	Wait() error
 }
 
-// PipeSink is a Sink that can be spliced to its pipe. Writes and splices may alternate. The
-// consumer must not splice or tee the pipe, because its pages are reused once they have left it.
+// PipeSink is a Sink that can be spliced to its pipe. Writes and splices may alternate.
 type PipeSink interface {
 	Sink
+	// Reads reports whether the consumer only reads the pipe. If it may splice or tee it, as a script with pv(1) does,
+	// no block is lent to the pipe: its pages are reused once they have left it.
+	Reads() bool
 	// Pipe returns the write end, which must be non-blocking (see os.NewFile).
 	Pipe() *os.File
 	// Bypassable returns how many of the next bytes may bypass Write. The Sink inspects all others.

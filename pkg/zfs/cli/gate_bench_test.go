@@ -65,6 +65,7 @@ func pipe(b *testing.B) (r, w *os.File) {
 
 func (s *gateSink) Name() string            { return "gate" }
 func (s *gateSink) Pipe() *os.File          { return s.w }
+func (s *gateSink) Reads() bool             { return true }
 func (s *gateSink) Withhold() int           { return zfs.TailSize }
 func (s *gateSink) Explain(err error) error { return err }
 

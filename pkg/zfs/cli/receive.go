@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -34,10 +36,11 @@ var errAborted = errors.New("receive was aborted")
 // ReceiveSink is a running zfs receive. A zfs.Gate checks the stream before zfs receive gets it. If
 // the child failed, Write returns its error instead of a broken pipe.
 type ReceiveSink struct {
-	p    *process
-	w    *os.File
-	name string
-	log  func(string)
+	p     *process
+	w     *os.File
+	reads bool
+	name  string
+	log   func(string)
 
 	gate    *zfs.Gate
 	target  string
@@ -84,7 +87,7 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 	}
 	// Wake a blocked writer even if the child cannot end.
 	context.AfterFunc(ctx, func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
-	return &ReceiveSink{p: p, w: w, gate: gate, target: r.Target, name: "zfs receive " + r.Target, log: c.log, kill: kill}, nil
+	return &ReceiveSink{p: p, w: w, reads: isProgram(c.zfs), gate: gate, target: r.Target, name: "zfs receive " + r.Target, log: c.log, kill: kill}, nil
 }
 
 // Gate returns the checks for the stream of a receive.
@@ -140,6 +143,22 @@ func (s *ReceiveSink) Name() string { return s.name }
 // Pipe returns the write end of the child's stdin, for splice(2). After EPIPE, call Wait for the
 // cause.
 func (s *ReceiveSink) Pipe() *os.File { return s.w }
+
+// Reads reports whether the child is zfs itself, which only reads its stdin. A script may start another program that
+// splices it.
+func (s *ReceiveSink) Reads() bool { return s.reads }
+
+// isProgram reports whether a file is a program of this system, and not a script.
+func isProgram(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	magic := make([]byte, len(elf.ELFMAG))
+	_, err = io.ReadFull(f, magic)
+	return err == nil && string(magic) == elf.ELFMAG
+}
 
 // Withhold returns the number of bytes at the end of the stream that must not be written before the
 // whole stream was authenticated. Without them, zfs receive does not create the last snapshot.
