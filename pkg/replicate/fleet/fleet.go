@@ -6,6 +6,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate/runner"
 )
 
@@ -54,7 +55,7 @@ func (h *Host) setStatus(s *runner.Status, expected []string) {
 	for _, name := range expected {
 		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
 			s.Jobs = append(s.Jobs, &runner.JobStatus{Job: name, State: runner.Unknown, Failed: true, Datasets: []*runner.DatasetStatus{},
-				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host's job file lacks this job", Hint: "copy this job file there, then run there: zxfer replicate install"}}})
+				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host's job file lacks this job", Hint: "copy this job file there, then: " + remedy.Host{Name: h.Address}.Command("zxfer", "replicate", "install")}}})
 		}
 	}
 	h.State = runner.OK
