@@ -194,8 +194,8 @@ func start(t *testing.T, s *host) *rig {
 		if !g.line.cut.Load() {
 			_ = requestsW.Close()
 			<-ended
+			_ = answersR.Close()
 		}
-		_ = answersR.Close()
 		return nil
 	})
 	go func() {
@@ -210,7 +210,7 @@ func start(t *testing.T, s *host) *rig {
 	t.Cleanup(func() {
 		_ = g.Close()
 		if g.line.cut.Load() {
-			_ = requestsW.Close()
+			_, _ = requestsW.Close(), answersR.Close()
 		}
 		<-ended
 		require.True(t, s.closed.Load(), "the agent closes its host")

@@ -169,8 +169,7 @@ func (r *Remote) write() {
 		select {
 		case raw := <-r.out:
 			if _, err := r.streams.Control().Write(raw); err != nil {
-				r.fail(err)
-				return
+				return // read returns the reason
 			}
 		case <-r.done:
 			return

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 )
 
 // Limits, in bytes.
@@ -57,7 +58,8 @@ type Session struct {
 	queue chan []byte   // frames to write
 	done  chan struct{} // closed when the session has ended
 
-	opening sync.Mutex // keeps open frames in the order of their numbers
+	opening sync.Mutex   // keeps open frames in the order of their numbers
+	resets  atomic.Int32 // reset frames that wait for the queue
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
@@ -242,7 +244,7 @@ func (s *Session) accept(id uint32, address string) error {
 	}
 	s.mu.Unlock()
 	if refused != nil {
-		go s.reset(id, refused.Error()) // reading must not wait for writing
+		s.reset(id, refused.Error())
 		return nil
 	}
 	s.Accept(t, address)
@@ -273,9 +275,20 @@ func (s *Session) write(id uint32, kind byte, payload []byte, expired <-chan str
 	}
 }
 
-// reset tells the other end that a stream has ended.
+// maxResets limits the reset frames that wait for the connection. An end that opens streams and reads nothing would
+// otherwise cost memory for each.
+const maxResets = 4 * MaxStreams
+
+// reset tells the other end that a stream has ended. It does not wait, because reading must not wait for writing.
 func (s *Session) reset(id uint32, reason string) {
-	_ = s.write(id, kindReset, []byte(reason[:min(len(reason), maxReason)]), nil) // a session that ended has no streams
+	if s.resets.Add(1) > maxResets {
+		s.End(fmt.Errorf("%w: the other end opens streams, but reads nothing", errFrame))
+		return
+	}
+	go func() {
+		defer s.resets.Add(-1)
+		_ = s.write(id, kindReset, []byte(reason[:min(len(reason), maxReason)]), nil) // a session that ended has no streams
+	}()
 }
 
 // forget removes a stream.

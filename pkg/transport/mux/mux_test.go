@@ -289,6 +289,28 @@ func TestStreamsAreLimited(t *testing.T) {
 	require.ErrorContains(t, err, "address of 65 bytes")
 }
 
+// TestRefusedStreamsAreBounded expects a session to end if the other end opens streams without end and reads nothing.
+func TestRefusedStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, refuse := range []bool{false, true} {
+		stuck, writer := io.Pipe()
+		s := New(writer, "")
+		s.Accept = func(s *Stream, _ string) {
+			if refuse {
+				_ = s.Refuse("no")
+			}
+		}
+		before := runtime.NumGoroutine()
+		var input bytes.Buffer
+		for i := range uint32(100_000) {
+			input.Write(frame(i+2, kindOpen, "x"))
+		}
+		require.ErrorIs(t, s.Run(&input), errFrame)
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+2*maxResets)
+		_ = stuck.Close()
+	}
+}
+
 // TestUnreadDataCostsItsSize expects that data in tiny frames costs at most twice its size in memory.
 func TestUnreadDataCostsItsSize(t *testing.T) { // not parallel: it measures the heap
 	for _, sizes := range [][]int{{1}, {maxData}, {1, maxData}, {maxData/2 + 1}, {100}} {

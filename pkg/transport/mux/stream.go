@@ -244,7 +244,7 @@ func (t *Stream) Refuse(reason string) error {
 	if !first || ended {
 		return nil
 	}
-	go t.session.reset(t.id, reason)
+	t.session.reset(t.id, reason)
 	return nil
 }
 
