@@ -414,7 +414,8 @@ func TestHoldsListsDrillClones(t *testing.T) {
 	// A killed process may have left a clone that it read, at the latest after a day.
 	clone, err := r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: zfs.ReadCloneMark})
 	require.NoError(t, err)
-	for age, stale := range map[int64]bool{3600: false, 25 * 3600: true} {
+	for _, stale := range []bool{false, true} {
+		age := map[bool]int64{false: 3600, true: 25 * 3600}[stale]
 		r.Edit(func(all map[string]*zfs.Dataset) {
 			all[clone].Properties["creation"] = zfs.Property{Value: fmt.Sprint(r.now - age), Source: "-"}
 		})

@@ -220,6 +220,23 @@ func frame(id uint32, kind byte, payload string) []byte {
 	return append(b, payload...)
 }
 
+// TestExpiredWriteKeepsItsRoom expects that a write that a deadline ends takes no room of the other end.
+func TestExpiredWriteKeepsItsRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stuck, writer := io.Pipe()
+		s := New(writer, "")
+		defer func() { s.End(net.ErrClosed); _ = stuck.Close() }()
+		sent := 0
+		for range 100 {
+			require.NoError(t, s.Control().SetWriteDeadline(time.Now().Add(time.Second)))
+			n, _ := s.Control().Write(make([]byte, maxData))
+			sent += n
+		}
+		require.Equal(t, window-sent, s.Control().credit)
+	})
+}
+
 // TestFramesOfALiar expects a session to end at a frame that no correct peer sends.
 func TestFramesOfALiar(t *testing.T) {
 	t.Parallel()

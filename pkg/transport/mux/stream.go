@@ -181,6 +181,9 @@ func (t *Stream) Write(p []byte) (n int, err error) {
 			return n, err
 		}
 		if err := t.session.write(t.id, kindData, p[n:n+k], t.writeExpired()); err != nil {
+			t.mu.Lock() // a later Write may send
+			defer t.mu.Unlock()
+			t.credit += k
 			return n, err
 		}
 		n += k
