@@ -193,6 +193,9 @@ func (s *Session) read(in *bufio.Reader) error {
 			return err
 		}
 		_, _ = in.Discard(n) // Peek has read them
+		if err := s.ended(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -269,10 +272,15 @@ func (s *Session) write(id uint32, kind byte, payload []byte, expired <-chan str
 	case <-expired:
 		return os.ErrDeadlineExceeded
 	case <-s.done:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.err
+		return s.ended()
 	}
+}
+
+// ended returns the error given to End, nil before that.
+func (s *Session) ended() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // maxResets limits the reset frames that wait for the connection. An end that opens streams and reads nothing would
