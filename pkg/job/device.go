@@ -349,10 +349,10 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	r.Error = "the devices differ"
 	d.rep.DeviceFinished(d.report, r)
 	d.report.Differ = a.Differences(b)
-	again := "to copy only the differences: {{delta}} {{overwrite}} {{confirm}} %s in place of {{verify-only}}"
+	again := "to copy only the differences: zxfer dev {{delta}} {{overwrite}} {{confirm}} "
 	if d.sourceDigest != nil {
-		again = "copy everything again: zxfer dev {{overwrite}} {{confirm}} %s"
+		again = "copy everything again: zxfer dev {{overwrite}} {{confirm}} "
 	}
-	return fault.Failf(fmt.Sprintf(again, shellquote.Join(d.task.Target.Confirmation())),
+	return fault.Failf(again+shellquote.Join(d.task.Target.Confirmation(), d.req.Source.String(), d.req.Target.String()),
 		"%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }
