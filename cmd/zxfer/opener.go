@@ -113,14 +113,29 @@ func (o *opener) openAgent(ctx context.Context, shared *sshexec.Master) (hosts.H
 	if err != nil {
 		return nil, err
 	}
-	there, err := agent.NewRemote(ctx, shared.Options.Host, sharedConn{c, shared}, o.log)
+	return o.remote(ctx, shared.Options, sharedConn{c, shared})
+}
+
+// OpenAgain logs in to a host for one more agent. Nothing shares its connection.
+func (o *opener) OpenAgain(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+	options := o.options(l)
+	c, err := sshexec.Agent(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return o.remote(ctx, options, c)
+}
+
+// remote returns the host whose agent answers on a connection.
+func (o *opener) remote(ctx context.Context, options sshexec.Options, t agent.Transport) (hosts.Host, error) {
+	there, err := agent.NewRemote(ctx, options.Host, t, o.log)
 	if errors.As(err, new(*agent.Mismatch)) {
 		err = fault.Refusef(fault.HintOf(err), "%w: local zxfer is %s", err, buildVersion())
 	}
 	if err != nil {
 		return nil, err
 	}
-	there.Shell = shared.Options.Command
+	there.Shell = options.Command
 	return there, nil
 }
 

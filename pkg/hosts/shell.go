@@ -16,6 +16,11 @@ type dialer interface {
 	Dial(ctx context.Context, address string) (tcp.Socket, error)
 }
 
+// again is an Opener that needs less time for one more connection to a host that is open.
+type again interface {
+	OpenAgain(ctx context.Context, l Address) (Host, error)
+}
+
 // shell connects to listeners of a host through its remote shell. The first connection shares the connection of the
 // host's operations. OpenSSH permits 2 MiB on their way in each connection, so further ones log in again.
 type shell struct {
@@ -31,7 +36,11 @@ func (s *shell) Dial(ctx context.Context, address string, _ transport.Socket) (c
 		err = s.conn.Do(ctx, func(h Host) error { c, err = dialThrough(ctx, h, address); return err })
 		return c, err
 	}
-	h, err := s.conn.open.Open(ctx, s.conn.address)
+	open := s.conn.open.Open
+	if o, ok := s.conn.open.(again); ok {
+		open = o.OpenAgain
+	}
+	h, err := open(ctx, s.conn.address)
 	if err != nil {
 		return nil, err
 	}
