@@ -166,7 +166,7 @@ func TestZFSDirections(t *testing.T) {
 func TestZFSWires(t *testing.T) {
 	lab(t)
 	for _, flags := range [][]string{
-		{"--wire", "signed", "--dial", "target"}, {"--wire", "tls", "--port-range", "50000-50010"}, {"--wire", "plain", "--trusted-link", "--compress", "auto"}, {"--wire", "ssh"},
+		{"--wire", "signed", "--dial", "target"}, {"--wire", "tls", "--port-range", "50000-50010"}, {"--wire", "plain", "--trusted-link", "--compress", "auto"}, {"--wire", "ssh"}, {"--wire", "ssh", "--streams", "3"},
 		{"--wire", "signed", "--streams", "4", "--window", "1MiB"}, {"--wire", "tls", "--streams", "3", "--bwlimit", "50MiB"}, {"--wire", "plain", "--trusted-link", "--streams", "2"},
 	} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
