@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transport"
@@ -69,9 +70,13 @@ type ownSocket struct {
 	host Host
 }
 
-// Close ends the remote shell, too. It does not wait for that.
+// closeDelay is the time in which the remote shell sends what was written, such as the confirmation of a stream. The
+// job waits for the other end, which needs it.
+const closeDelay = 5 * time.Second
+
+// Close ends the remote shell, too, after closeDelay. It does not wait for that.
 func (s *ownSocket) Close() error {
 	err := s.Socket.Close()
-	go func() { _ = s.host.Close() }()
+	time.AfterFunc(closeDelay, func() { _ = s.host.Close() })
 	return err
 }

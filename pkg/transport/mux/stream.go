@@ -184,6 +184,7 @@ func (t *Stream) Write(p []byte) (n int, err error) {
 			t.mu.Lock() // a later Write may send
 			defer t.mu.Unlock()
 			t.credit += k
+			t.changed.Broadcast()
 			return n, err
 		}
 		n += k
@@ -224,7 +225,9 @@ func (t *Stream) CloseWrite() error {
 	err = t.session.write(t.id, kindEnd, nil, t.writeExpired())
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.told = err == nil
+	if t.told = err == nil; err != nil {
+		t.closed = false // it may be tried again
+	}
 	return err
 }
 
