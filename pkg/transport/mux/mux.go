@@ -70,7 +70,7 @@ type Session struct {
 // maxQueued is the number of frames that wait for the connection.
 const maxQueued = 4
 
-// New returns a session that writes to out in a goroutine of its own, until End, or until a write fails. preface
+// New returns a session that writes to out in another goroutine, until End, or until a write fails. preface
 // precedes its frames. Its control stream is open. A failed write is the end of the connection, as the end of its
 // input is.
 func New(out io.Writer, preface string) *Session {
