@@ -16,7 +16,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/mux"
-	"zxfer/pkg/transport/tcp"
 )
 
 // Transport is the connection to an agent's standard output and input.
@@ -48,6 +47,7 @@ type Remote struct {
 	pingNow chan struct{} // requests the next ping immediately
 
 	streams *mux.Session  // carry messages and data; set after the hello
+	carries atomic.Bool   // data streams: what was written must arrive before the connection ends
 	out     chan []byte   // outgoing messages; only the writer may block
 	done    chan struct{} // closed when no more answers can arrive
 	ended   sync.Once
@@ -129,10 +129,11 @@ const maxVersion = 64
 func (r *Remote) Close() error {
 	end := r.t.Close
 	r.mu.Lock()
-	if t, ok := r.t.(Leaver); ok && len(r.calls) == 0 && !r.unfinished {
+	if t, ok := r.t.(Leaver); ok && len(r.calls) == 0 && !r.unfinished && !r.carries.Load() {
 		end = func() error { t.Leave(); return nil }
 	}
 	r.mu.Unlock()
+	r.streams.Flush(closeGrace)
 	r.end(errors.New("closed"), end)
 	<-r.closed
 	return nil
@@ -283,8 +284,9 @@ func (r *Remote) Name() string { return r.host }
 func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
 
 // Dial opens a stream to the listener at an address, which the agent offered, over this connection.
-func (r *Remote) Dial(_ context.Context, address string) (tcp.Socket, error) {
-	s, err := r.streams.Open(address)
+func (r *Remote) Dial(ctx context.Context, address string) (*mux.Stream, error) {
+	r.carries.Store(true)
+	s, err := r.streams.Open(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.host, err)
 	}

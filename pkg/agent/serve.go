@@ -30,6 +30,8 @@ const (
 	// shutdownGrace limits the wait for operations at the end. An interrupted receive saves its
 	// state in that time.
 	shutdownGrace = 60 * time.Second
+	// flushGrace limits the wait for a client that reads nothing.
+	flushGrace = time.Second
 )
 
 // Server serves one host to one client.
@@ -75,7 +77,10 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer c.watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { c.end(nil) })()
 	streams := mux.New(out, hello(s.Version))
-	defer streams.End(io.EOF)
+	defer func() {
+		streams.End(io.EOF)
+		streams.Flush(flushGrace) // the process may end next
+	}()
 	compressed, err := newCompressor(streams.Control())
 	if err != nil {
 		return err

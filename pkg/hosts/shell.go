@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/transport/tcp"
 )
 
 // dialer is a Host whose connection also carries data.
 type dialer interface {
-	Dial(ctx context.Context, address string) (tcp.Socket, error)
+	Dial(ctx context.Context, address string) (*mux.Stream, error)
 }
 
 // again is an Opener that needs less time for one more connection to a host that is open.
@@ -32,10 +33,15 @@ type shell struct {
 var _ tcp.Stack = (*shell)(nil)
 
 // Dial connects to a loopback address of the host.
-func (s *shell) Dial(ctx context.Context, address string, _ transport.Socket) (c tcp.Socket, err error) {
+func (s *shell) Dial(ctx context.Context, address string, _ transport.Socket) (_ tcp.Socket, err error) {
+	var stream *mux.Stream
 	if !s.used.Swap(true) {
-		err = s.conn.Do(ctx, func(h Host) error { c, err = dialThrough(ctx, h, address); return err })
-		return c, err
+		err = s.conn.Do(ctx, func(h Host) error { stream, err = dialThrough(ctx, h, address); return err })
+		if err != nil {
+			s.used.Store(false)
+			return nil, err
+		}
+		return &sharedSocket{stream, sync.OnceFunc(func() { s.used.Store(false) })}, nil
 	}
 	open := s.conn.open.Open
 	if o, ok := s.conn.open.(again); ok {
@@ -45,13 +51,13 @@ func (s *shell) Dial(ctx context.Context, address string, _ transport.Socket) (c
 	if err != nil {
 		return nil, err
 	}
-	if c, err = dialThrough(ctx, h, address); err != nil {
+	if stream, err = dialThrough(ctx, h, address); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	return &ownSocket{c, h}, nil
+	return &ownSocket{stream, h}, nil
 }
 
-func dialThrough(ctx context.Context, h Host, address string) (tcp.Socket, error) {
+func dialThrough(ctx context.Context, h Host, address string) (*mux.Stream, error) {
 	d, ok := h.(dialer)
 	if !ok {
 		return nil, fault.Refusef("", "%s: its remote shell carries no data connections", h.Name())
@@ -64,19 +70,28 @@ func (s *shell) Listen(context.Context, tcp.Offer) (tcp.Acceptor, error) {
 	return nil, fmt.Errorf("listen behind a remote shell: %w", errors.ErrUnsupported)
 }
 
+// sharedSocket is a data connection in the remote shell of the operations.
+type sharedSocket struct {
+	*mux.Stream
+	free func() // lets another connection use the remote shell; only its first call counts
+}
+
+// Close lets the next connection use the remote shell.
+func (s *sharedSocket) Close() error {
+	err := s.Stream.Close()
+	s.free()
+	return err
+}
+
 // ownSocket is a data connection that is alone in its remote shell.
 type ownSocket struct {
-	tcp.Socket
+	*mux.Stream
 	host Host
 }
 
-// closeDelay is the time in which the remote shell sends what was written, such as the confirmation of a stream. The
-// job waits for the other end, which needs it.
-const closeDelay = 5 * time.Second
-
-// Close ends the remote shell, too, after closeDelay. It does not wait for that.
+// Close ends the remote shell, too, after it has sent what was written. It does not wait for that.
 func (s *ownSocket) Close() error {
-	err := s.Socket.Close()
-	time.AfterFunc(closeDelay, func() { _ = s.host.Close() })
+	err := s.Stream.Close()
+	go func() { _ = s.host.Close() }()
 	return err
 }

@@ -103,7 +103,7 @@ func TestForwardReachesOnlyListeners(t *testing.T) {
 		go func() { _ = b.Run(up) }()
 		go func() { _ = a.Run(down) }()
 		t.Cleanup(func() { _, _, _, _ = up.Close(), upWriter.Close(), down.Close(), downWriter.Close() })
-		client, err := a.Open("x")
+		client, err := a.Open(t.Context(), "x")
 		require.NoError(t, err)
 		return client, <-accepted
 	}

@@ -9,6 +9,7 @@ package mux
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Limits, in bytes.
@@ -55,11 +57,12 @@ type Session struct {
 	// It owns the stream. nil = this end accepts none. It must be set before Run.
 	Accept func(s *Stream, address string)
 
-	queue chan []byte   // frames to write
-	done  chan struct{} // closed when the session has ended
+	queue   chan item     // frames to write
+	done    chan struct{} // closed when the session has ended
+	written chan struct{} // closed when nothing more is written
 
-	opening sync.Mutex   // keeps open frames in the order of their numbers
-	resets  atomic.Int32 // reset frames that wait for the queue
+	opening chan struct{} // holds a value while an open frame is queued: their numbers rise
+	resets  atomic.Int32  // reset frames that wait for the queue
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
@@ -74,28 +77,64 @@ const maxQueued = 4
 // precedes its frames. Its control stream is open. A failed write is the end of the connection, as the end of its
 // input is.
 func New(out io.Writer, preface string) *Session {
-	s := &Session{queue: make(chan []byte, maxQueued), done: make(chan struct{}), streams: map[uint32]*Stream{}, last: controlID}
+	s := &Session{queue: make(chan item, maxQueued), done: make(chan struct{}), written: make(chan struct{}), opening: make(chan struct{}, 1),
+		streams: map[uint32]*Stream{}, last: controlID}
 	s.streams[controlID] = newStream(s, controlID)
-	s.queue <- []byte(preface)
+	s.queue <- item{frame: []byte(preface)}
 	go s.writeTo(out)
 	return s
 }
 
-// writeTo writes the queued frames.
+// item is a queued frame, or a mark that everything before it was written.
+type item struct {
+	frame []byte
+	mark  chan struct{}
+}
+
+// writeTo writes the queued frames, also those that are queued when the session ends.
 func (s *Session) writeTo(out io.Writer) {
+	defer close(s.written)
 	for {
+		var next item
 		select {
-		case frame := <-s.queue:
-			if _, err := out.Write(frame); err != nil {
-				s.End(io.EOF)
+		case next = <-s.queue:
+		case <-s.done:
+			select {
+			case next = <-s.queue:
+			default:
 				return
 			}
-			if cap(frame) == headerSize+maxData {
-				frames.Put(&frame)
-			}
-		case <-s.done:
+		}
+		if next.mark != nil {
+			close(next.mark)
+			continue
+		}
+		if _, err := out.Write(next.frame); err != nil {
+			s.End(io.EOF)
 			return
 		}
+		if frame := next.frame; cap(frame) == headerSize+maxData {
+			frames.Put(&frame)
+		}
+	}
+}
+
+// Flush waits until everything that was queued before is written, at most for a time.
+func (s *Session) Flush(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	mark := make(chan struct{})
+	select {
+	case s.queue <- item{mark: mark}:
+	case <-s.done:
+		mark = s.written
+	case <-timer.C:
+		return
+	}
+	select {
+	case <-mark:
+	case <-s.written:
+	case <-timer.C:
 	}
 }
 
@@ -107,13 +146,17 @@ func (s *Session) Control() *Stream {
 }
 
 // Open opens a stream. If the other end refuses it, reads and writes return the reason. The streams of a session are
-// opened by one end only.
-func (s *Session) Open(address string) (*Stream, error) {
+// opened by one end only. ctx ends a wait for the connection.
+func (s *Session) Open(ctx context.Context, address string) (*Stream, error) {
 	if len(address) > maxAddress {
 		return nil, fmt.Errorf("address of %d bytes, more than %d", len(address), maxAddress)
 	}
-	s.opening.Lock()
-	defer s.opening.Unlock()
+	select {
+	case s.opening <- struct{}{}:
+		defer func() { <-s.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	s.mu.Lock()
 	if err := s.openError(); err != nil {
 		s.mu.Unlock()
@@ -123,9 +166,9 @@ func (s *Session) Open(address string) (*Stream, error) {
 	t := newStream(s, s.last)
 	s.streams[t.id] = t
 	s.mu.Unlock()
-	if err := s.write(t.id, kindOpen, []byte(address), t.writeExpired()); err != nil {
+	if err := s.write(t.id, kindOpen, []byte(address), ctx.Done()); err != nil {
 		t.drop(err)
-		return nil, err
+		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	return t, nil
 }
@@ -152,10 +195,12 @@ func (s *Session) Run(in io.Reader) error {
 // ends, and all others fail with io.ErrUnexpectedEOF.
 func (s *Session) End(err error) {
 	s.mu.Lock()
-	if s.err == nil {
-		s.err = err
-		close(s.done)
+	if s.err != nil {
+		s.mu.Unlock()
+		return
 	}
+	s.err = err
+	close(s.done)
 	streams := s.streams
 	s.streams = map[uint32]*Stream{}
 	s.streams[controlID] = streams[controlID]
@@ -267,7 +312,7 @@ func (s *Session) write(id uint32, kind byte, payload []byte, expired <-chan str
 	frame = binary.BigEndian.AppendUint32(frame, uint32(kind)<<24|uint32(len(payload)))
 	frame = append(frame, payload...)
 	select {
-	case s.queue <- frame:
+	case s.queue <- item{frame: frame}:
 		return nil
 	case <-expired:
 		return os.ErrDeadlineExceeded

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -51,7 +52,7 @@ func TestStreamsCarryData(t *testing.T) {
 	var all sync.WaitGroup
 	for i, size := range []int{0, 1, maxData, maxData + 1, window, 3*window + 7, 100, 5 << 20} {
 		all.Go(func() {
-			s, err := client.Open("a")
+			s, err := client.Open(t.Context(), "a")
 			require.NoError(t, err)
 			defer s.Close()
 			data := make([]byte, size)
@@ -96,7 +97,7 @@ func TestFullStreamDelaysNoOther(t *testing.T) {
 		}
 		echo(s, address)
 	})
-	stopped, err := client.Open("full")
+	stopped, err := client.Open(t.Context(), "full")
 	require.NoError(t, err)
 	written := make(chan int, 1)
 	go func() {
@@ -104,7 +105,7 @@ func TestFullStreamDelaysNoOther(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		written <- n
 	}()
-	other, err := client.Open("echo")
+	other, err := client.Open(t.Context(), "echo")
 	require.NoError(t, err)
 	go func() { _, _ = other.Write(make([]byte, 3*window)); _ = other.CloseWrite() }()
 	n, err := io.Copy(io.Discard, other)
@@ -128,7 +129,7 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	accepted := make(chan *Stream, 3)
 	client, _ := pair(t, func(s *Stream, address string) { accepted <- s })
-	s, err := client.Open("x")
+	s, err := client.Open(t.Context(), "x")
 	require.NoError(t, err)
 	peer := <-accepted
 	_, err = s.Write([]byte("last words"))
@@ -147,7 +148,7 @@ func TestClose(t *testing.T) {
 	_, err = s.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
 
-	s, err = client.Open("x")
+	s, err = client.Open(t.Context(), "x")
 	require.NoError(t, err)
 	peer = <-accepted
 	require.NoError(t, peer.Refuse("no such\nlistener"))
@@ -157,7 +158,7 @@ func TestClose(t *testing.T) {
 	_, err = s.Write([]byte("x"))
 	require.ErrorContains(t, err, "no such")
 
-	s, err = client.Open("x")
+	s, err = client.Open(t.Context(), "x")
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	_, err = (<-accepted).Read(make([]byte, 1))
@@ -171,7 +172,7 @@ func TestClose(t *testing.T) {
 func TestEndOfConnectionFailsStreams(t *testing.T) {
 	t.Parallel()
 	client, server := pair(t, echo)
-	s, err := client.Open("x")
+	s, err := client.Open(t.Context(), "x")
 	require.NoError(t, err)
 	server.End(errors.New("stopped"))
 	go func() { _, _ = client.Control().Write([]byte("x")) }()
@@ -182,8 +183,81 @@ func TestEndOfConnectionFailsStreams(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, err = s.Write(make([]byte, 1))
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	_, err = client.Open("x")
+	_, err = client.Open(t.Context(), "x")
 	require.Error(t, err)
+}
+
+// TestOpenEndsWithContext expects that an end that reads nothing does not hold those who open a stream.
+func TestOpenEndsWithContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stuck, writer := io.Pipe()
+		s := New(writer, "")
+		defer func() { s.End(net.ErrClosed); _ = stuck.Close() }()
+		why := errors.New("no longer needed")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var failed sync.WaitGroup
+		for range 2 * maxQueued {
+			failed.Go(func() {
+				if _, err := s.Open(ctx, "x"); err != nil {
+					require.ErrorIs(t, err, why)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel(why)
+		failed.Wait()
+	})
+}
+
+// slowWriter takes a second for each write.
+type slowWriter struct{ bytes.Buffer }
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	return w.Buffer.Write(p)
+}
+
+// TestFlush expects that everything that was written before the end reaches a slow connection, and that an end that
+// reads nothing delays Flush no longer than its limit.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Session){"open": func(*Session) {}, "ended": func(s *Session) { s.End(io.EOF) }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				out := &slowWriter{}
+				s := New(out, "hello")
+				_, err := s.Control().Write([]byte("last words"))
+				require.NoError(t, err)
+				end(s)
+				s.Flush(time.Minute)
+				require.Equal(t, "hello"+string(frame(controlID, kindData, "last words")), out.String())
+				s.End(io.EOF)
+				s.Flush(time.Minute)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		stuck, writer := io.Pipe()
+		s := New(writer, "hello")
+		began := time.Now()
+		s.Flush(time.Minute)
+		s.End(io.EOF)
+		s.Flush(time.Minute)
+		require.Equal(t, 2*time.Minute, time.Since(began))
+		_ = stuck.Close()
+	})
+}
+
+// TestFirstEndCounts expects that the control stream keeps the reason for the end.
+func TestFirstEndCounts(t *testing.T) {
+	t.Parallel()
+	s := New(io.Discard, "")
+	why := errors.New("stopped")
+	s.End(why)
+	s.End(io.EOF)
+	_, err := s.Control().Read(make([]byte, 1))
+	require.ErrorIs(t, err, why)
 }
 
 // TestDeadlines expects reads and writes to end at their deadlines, also while the connection takes nothing, and to
@@ -272,7 +346,7 @@ func TestFramesOfALiar(t *testing.T) {
 			}
 			err := s.Run(bytes.NewReader(bytes.Join(tt.frames, nil)))
 			require.ErrorIs(t, err, errFrame)
-			_, err = s.Open("x")
+			_, err = s.Open(t.Context(), "x")
 			require.ErrorIs(t, err, errFrame)
 		})
 	}
@@ -297,12 +371,12 @@ func TestStreamsAreLimited(t *testing.T) {
 
 	client := New(io.Discard, "")
 	for range MaxStreams {
-		_, err := client.Open("x")
+		_, err := client.Open(t.Context(), "x")
 		require.NoError(t, err)
 	}
-	_, err := client.Open("x")
+	_, err := client.Open(t.Context(), "x")
 	require.ErrorContains(t, err, "more than 64 streams")
-	_, err = client.Open(string(make([]byte, maxAddress+1)))
+	_, err = client.Open(t.Context(), string(make([]byte, maxAddress+1)))
 	require.ErrorContains(t, err, "address of 65 bytes")
 }
 

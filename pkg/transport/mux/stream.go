@@ -145,7 +145,7 @@ func (t *Stream) Read(p []byte) (n int, err error) {
 		break
 	}
 	more, expired := 0, t.readBy.over
-	if t.consumed >= window/4 && !t.ended && t.err == nil {
+	if t.consumed >= window/16 && !t.ended && t.err == nil {
 		more, t.consumed = t.consumed, 0
 	}
 	t.mu.Unlock()
@@ -254,7 +254,7 @@ func (t *Stream) Refuse(reason string) error {
 	return nil
 }
 
-// Acked returns how many bytes the other end has read, up to a quarter of its window less.
+// Acked returns how many bytes the other end has read, up to a sixteenth of its window less.
 func (t *Stream) Acked() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
