@@ -81,16 +81,20 @@ func (t *Stream) receive(kind byte, payload []byte) error {
 	return nil
 }
 
-// keepLocked stores received data. Small pieces share a chunk, so that they need little more memory than their bytes.
+// keepLocked stores received data. Pieces share chunks, so that they need little more memory than their bytes.
 func (t *Stream) keepLocked(data []byte) {
 	t.size += len(data)
 	t.received += uint64(len(data))
-	if n := len(t.unread); n > 0 && len(t.unread[n-1])+len(data) <= cap(t.unread[n-1]) {
-		t.unread[n-1] = append(t.unread[n-1], data...)
-		return
+	for len(data) > 0 {
+		last := len(t.unread) - 1
+		if last < 0 || len(t.unread[last]) == cap(t.unread[last]) {
+			t.unread = append(t.unread, (*chunks.Get().(*[]byte))[:0])
+			last++
+		}
+		room := cap(t.unread[last]) - len(t.unread[last])
+		n := min(room, len(data))
+		t.unread[last], data = append(t.unread[last], data[:n]...), data[n:]
 	}
-	chunk := *chunks.Get().(*[]byte)
-	t.unread = append(t.unread, append(chunk[:0], data...))
 }
 
 // chunks holds buffers of maxData bytes.
