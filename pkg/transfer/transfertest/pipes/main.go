@@ -211,8 +211,13 @@ type input struct{ *os.File }
 func (i input) Pipe() *os.File { return i.File }
 func (i input) Wait() error    { return nil }
 
+// output takes the same paths as zfs receive. Without one of these methods, the receiver copies.
 type output struct{ *os.File }
 
+var _ transfer.PipeSink = output{}
+
+func (o output) Reads() bool                  { return true }
+func (o output) Explain(err error) error      { return err }
 func (o output) Pipe() *os.File               { return o.File }
 func (o output) Bypassable() int64            { return math.MaxInt64 }
 func (o output) Bypassed(int64)               {}
