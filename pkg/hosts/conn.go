@@ -36,9 +36,6 @@ type Conn struct {
 	// system is the last answer of System, at systemTime.
 	system     *sysinfo.System
 	systemTime time.Time
-	// kept has the answers of Keep, by keyOf. They were complete at keptTime.
-	kept     map[string]*Request
-	keptTime time.Time
 }
 
 // Name returns the host as the user typed it, or "" for the local host.

@@ -13,7 +13,6 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transport"
-	"zxfer/pkg/zfs"
 )
 
 // beta is a host that works until its connection is cut.
@@ -288,27 +287,5 @@ func TestSystemIsAskedOncePerMinute(t *testing.T) {
 		time.Sleep(maxSystemAge)
 		h.System(t.Context())
 		require.Equal(t, 2, answers.captures)
-	})
-}
-
-// TestKeptAnswers expects Kept to ask the host unless it has an answer to an equal request that is not old.
-func TestKeptAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := New(&opener{}).Get("beta", &transport.Settings{})
-		on := h.Kept(By(h.Do)) // the host is unreachable
-		known, other := zfs.SendSpec{Dataset: "a", From: "@1", To: "2"}, zfs.SendSpec{Dataset: "a", To: "2"}
-		done := OpEstimate.Request([]zfs.SendSpec{known}, nil)
-		*done.Answer.(*[]uint64) = []uint64{7}
-		h.Keep(done)
-		sizes, err := Estimate(t.Context(), on, []zfs.SendSpec{known})
-		require.NoError(t, err)
-		require.Equal(t, []uint64{7}, sizes)
-		for _, all := range [][]zfs.SendSpec{{other}, {known, other}} {
-			_, err = Estimate(t.Context(), on, all)
-			require.Error(t, err)
-		}
-		time.Sleep(maxKeptAge + 1)
-		_, err = Estimate(t.Context(), on, []zfs.SendSpec{known})
-		require.Error(t, err)
 	})
 }

@@ -145,25 +145,6 @@ func ListTarget(ctx context.Context, b *Batch, at *hosts.Set) (zfs.Listing, erro
 	return listTarget(ctx, newEnds(at, b.Source, b.Target, &b.Settings), b, nil, target)
 }
 
-// PredictQueries returns requests that a batch probably makes on the source after its snapshots were taken:
-// for the sizes of the streams, and for the IV sets of their incremental sources. If hosts.Conn.Keep gets
-// the answers, RunBatch saves the round trips. target is an answer of ListTarget. snapshot returns a
-// dataset's new snapshot, or "".
-func PredictQueries(b *Batch, target zfs.Listing, snapshot func(dataset string) string) (all []*hosts.Request) {
-	p := plan.Make(b.Plan, plan.State{Source: plan.Simulate(b.Survey, snapshot), Target: target})
-	var streams []zfs.SendSpec
-	for _, st := range p.Streams() {
-		streams = append(streams, st.Send)
-	}
-	if len(streams) > 0 {
-		all = append(all, hosts.OpEstimate.Request(streams, nil))
-	}
-	if versions, _ := plan.NeedIVSets(p); len(versions) > 0 {
-		all = append(all, hosts.OpProperties.Request(ivSetQuery(versions), nil))
-	}
-	return all
-}
-
 // listAfter lists the target after a batch. If ctx has ended, it still tries for 30 seconds, so
 // that the report is accurate.
 func listAfter(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target string) (zfs.Listing, error) {

@@ -93,7 +93,7 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 // streamSizes estimates the streams. With each, it bisects after a failure, so that one missing
 // snapshot affects only its stream.
 func streamSizes(ctx context.Context, source *end, specs []zfs.SendSpec, each bool) ([]uint64, error) {
-	sizes, err := hosts.Estimate(ctx, source.Kept(source.Conn), specs)
+	sizes, err := hosts.Estimate(ctx, source.Conn, specs)
 	if err == nil || !each || !vanished(err) {
 		return sizes, err
 	}

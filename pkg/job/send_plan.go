@@ -66,7 +66,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 func lookUpHistories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (bool, error) {
 	datasets, names := plan.NeedHistories(*p, *state)
 	if len(names) > 0 {
-		taken, err := hosts.Call(ctx, e.target.Kept(hosts.By(e.target.Retry)), hosts.OpProperties, takenQuery(names))
+		taken, err := e.target.Properties(ctx, names, []string{"guid"})
 		if err != nil {
 			return false, err
 		}
@@ -124,7 +124,7 @@ func checkIVSets(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) 
 
 // ivSets returns the IV set GUIDs of versions by their GUID.
 func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, error) {
-	m, err := hosts.Call(ctx, h.Kept(hosts.By(h.Retry)), hosts.OpProperties, ivSetQuery(versions))
+	m, err := h.Properties(ctx, versions, []string{"guid", "ivsetguid"})
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +139,6 @@ func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, 
 		}
 	}
 	return out, nil
-}
-
-func ivSetQuery(versions []string) hosts.PropertyQuery {
-	return hosts.PropertyQuery{Names: versions, Properties: []string{"guid", "ivsetguid"}}
 }
 
 // lookUpZPLVersions looks up the filesystem versions that a preflight check needs.

@@ -37,9 +37,6 @@ func survey(ctx context.Context, e *ends, req plan.Request, newest bool) (plan.S
 		if err == nil && req.Carries().All {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
 		}
-		if err == nil {
-			askTaken(gctx, e, req, state.Source)
-		}
 		return err
 	})
 	g.Go(func() (err error) {
@@ -58,27 +55,6 @@ func survey(ctx context.Context, e *ends, req plan.Request, newest bool) (plan.S
 		}
 	}
 	return state, surveySource(ctx, e, req, &state)
-}
-
-// takenQuery asks which of the names a host has.
-func takenQuery(names []string) hosts.PropertyQuery {
-	return hosts.PropertyQuery{Names: names, Properties: []string{"guid"}}
-}
-
-// askTaken asks a remote target for the names that lookUpHistories will need, while survey lists the target.
-// A local source is usually listed before the login to the target ends, so this takes no further
-// round trip. It ignores errors, because lookUpHistories repeats a query without an answer.
-func askTaken(ctx context.Context, e *ends, req plan.Request, source zfs.Listing) {
-	e.target.Keep() // answers of an earlier survey are out of date
-	if e.target.Local() || !e.source.Local() {
-		return
-	}
-	if names := plan.PredictNames(req, source); len(names) > 0 {
-		r := hosts.OpProperties.Request(takenQuery(names), nil)
-		if hosts.By(e.target.Retry).Run(ctx, r) == nil {
-			e.target.Keep(r)
-		}
-	}
 }
 
 // sourceHistories lists the versions of the source datasets whose history the plan needs. A dataset

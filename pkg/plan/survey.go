@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -60,26 +59,6 @@ func NeedHistories(p Plan, s State) (datasets, names []string) {
 		names = append(names, d.Target+"@"+st.Send.To)
 	}
 	return datasets, names
-}
-
-// maxPredicted is the largest number of datasets for which PredictNames returns names: a wrong
-// prediction costs the target a lookup of each.
-const maxPredicted = 10
-
-// PredictNames returns the names that NeedHistories probably returns for a small source: of each
-// dataset's last snapshot to send. The target is not known yet.
-func PredictNames(req Request, source zfs.Listing) (names []string) {
-	root, err := TargetName(req.Source, req.Target)
-	if err != nil || len(source.Datasets) > maxPredicted {
-		return nil
-	}
-	for _, d := range source.Datasets {
-		newest, ok := d.Latest()
-		if name := cmp.Or(req.Snapshot, newest.Name); ok {
-			names = append(names, targetOf(d.Name, req.Source, root)+"@"+name)
-		}
-	}
-	return names
 }
 
 // NewestSuffices reports whether a plan may start from the most recent snapshot of each source

@@ -64,7 +64,7 @@ func replicateTo(t *testing.T) []measured {
 }
 
 func replicateFrom(t *testing.T) []measured {
-	return replications(t, "replicate run from a remote host", "beta:", "", []float64{10, 5, 2, 5, 5, 5})
+	return replications(t, "replicate run from a remote host", "beta:", "", []float64{11, 6, 2, 7, 6, 6})
 }
 
 // replications measures jobs from the host source to the host target, "" or "beta:". most has the

@@ -41,7 +41,7 @@ func (w *world) snapshot(name string, bytes int) {
 }
 
 func sendTo(t *testing.T) []measured {
-	return sends(t, "send to a remote host", endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, 7, 2)
+	return sends(t, "send to a remote host", endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, 7, 3)
 }
 
 func sendFrom(t *testing.T) []measured {

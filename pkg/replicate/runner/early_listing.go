@@ -3,10 +3,8 @@ package runner
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -70,44 +68,4 @@ func (l *earlyListing) wait(ctx context.Context) (zfs.Listing, bool) {
 		return zfs.Listing{}, false
 	}
 	return l.listing, l.err == nil && time.Since(l.began) <= maxListingAge
-}
-
-// maxPredicted is the number of datasets up to which a run plans in advance to save round trips. For more,
-// planning twice takes longer.
-const maxPredicted = 100
-
-// predictQueries returns the requests to the source that the batches will make after snapshots with these
-// names were taken. It returns none if they save no round trip. For the listings of the targets it waits at
-// most as long as a round trip.
-func (w *jobRun) predictQueries(ctx context.Context, v *replicate.Survey, names []string, early map[*side]*earlyListing) (all []*hosts.Request) {
-	if w.source.host.Local() || len(v.Source.Datasets) > maxPredicted {
-		return nil
-	}
-	taken := map[string]string{}
-	for _, n := range names {
-		dataset, snapshot, _ := strings.Cut(n, "@")
-		taken[dataset] = snapshot
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.source.host.RTT())
-	defer cancel()
-	for _, t := range w.targets {
-		l := early[t]
-		if l == nil || !t.host.Local() && !l.isDone() {
-			continue
-		}
-		if target, ok := l.wait(ctx); ok {
-			b := w.request(t, v)
-			all = append(all, job.PredictQueries(&b, target, func(dataset string) string { return taken[dataset] })...)
-		}
-	}
-	return all
-}
-
-func (l *earlyListing) isDone() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
 }

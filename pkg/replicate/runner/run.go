@@ -134,7 +134,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 	if err := w.confirm(ctx, v); err != nil {
 		return err
 	}
-	v, missed, snapErr := w.takeSnapshots(ctx, v, early)
+	v, missed, snapErr := w.takeSnapshots(ctx, v)
 	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
 		return snapErr
 	}

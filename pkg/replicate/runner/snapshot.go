@@ -18,8 +18,8 @@ import (
 
 // takeSnapshots takes all due snapshots in one transaction and lists them. If ZFS refuses, it uses
 // several transactions, as few as possible. missed has the errors of the datasets without a
-// snapshot. early has listings of targets by listTargets.
-func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey, early map[*side]*earlyListing) (now *replicate.Survey, missed map[string]error, err error) {
+// snapshot.
+func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *replicate.Survey, missed map[string]error, err error) {
 	due := v.DueSnapshots()
 	all := due.Names
 	missed = map[string]error{}
@@ -33,7 +33,6 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey, early m
 	var first, destroyed error
 	next := w.newRelisting(v)
 	if len(names) > 0 {
-		next.more = w.predictQueries(ctx, v, names, early)
 		taken := w.activity("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
 		first = w.snapshot(ctx, names, due.Frozen, missed, next)
 		taken()

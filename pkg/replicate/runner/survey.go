@@ -177,9 +177,7 @@ type relisting struct {
 	*jobRun
 	v       *replicate.Survey
 	request *hosts.Request // nil if all datasets are unchanged
-	// more are requests that follow, whose answers the batches need (see job.PredictQueries).
-	more []*hosts.Request
-	done bool
+	done    bool
 }
 
 func (w *jobRun) newRelisting(v *replicate.Survey) *relisting {
@@ -201,19 +199,14 @@ func (w *jobRun) newRelisting(v *replicate.Survey) *relisting {
 	return l
 }
 
-// after runs r, then lists, and then runs more, in one round trip. It returns the error of r. After a lost
-// connection, it repeats nothing. A nil relisting only runs r.
+// after runs r and then lists, in one round trip. It returns the error of r. After a lost connection, it
+// repeats nothing. A nil relisting only runs r.
 func (l *relisting) after(ctx context.Context, on *side, r *hosts.Request) error {
 	if l == nil || l.request == nil {
 		return on.host.Run(ctx, r)
 	}
-	errs := hosts.InOrder(ctx, on.host.Do, slices.Concat([]*hosts.Request{r, l.request}, l.more)...)
+	errs := hosts.InOrder(ctx, on.host.Do, r, l.request)
 	l.done = errs[0] == nil && errs[1] == nil
-	answered := slices.IndexFunc(errs[2:], func(err error) bool { return err != nil })
-	if answered < 0 {
-		answered = len(l.more)
-	}
-	on.host.Keep(l.more[:answered]...)
 	return errs[0]
 }
 
