@@ -176,7 +176,7 @@ func (d *deviceJob) run(ctx context.Context) error {
 
 // evaluate describes the transport and evaluates the checks on the hosts and the link.
 func (d *deviceJob) evaluate() {
-	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
+	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.deviceFindings()
 }
 
 // timed runs f and records its duration in the report.
@@ -287,14 +287,6 @@ func (d *deviceJob) checkCopy(ctx context.Context) error {
 func (d *deviceJob) hasStream() bool { return isStandard(d.req.Source) || isStandard(d.req.Target) }
 
 func isStandard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device.Standard }
-
-// findings evaluates the checks on the hosts and the link.
-func (e *ends) findings() []finding.Finding {
-	return preflight.Device(preflight.Input{
-		Source: preflight.Host{Name: e.source.Label(), At: e.source.At(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), At: e.target.At(), System: e.target.system},
-		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Path: e.link.Search(),
-	})
-}
 
 // NotAPath returns the usage error for an endpoint that must be a path.
 func NotAPath(e endpoint.Endpoint) error {

@@ -181,7 +181,7 @@ func (d *deviceJob) measure(ctx context.Context) error {
 		return err
 	}
 	d.links = m.Links
-	d.report.Ceilings, d.report.Findings = m.Ceilings, d.findings()
+	d.report.Ceilings, d.report.Findings = m.Ceilings, d.deviceFindings()
 	d.report.Expected = m.Expected(d.report.Size, d.task.Options.BandLimit)
 	return nil
 }

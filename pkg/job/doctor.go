@@ -164,7 +164,7 @@ func (d *doctor) capture(ctx context.Context) error {
 		d.target = d.source
 	}
 	d.report.Archives = slices.DeleteFunc(d.report.Archives, func(a Capture) bool { return a.Text == nil })
-	d.input.Source, d.input.Target = d.source.captured(), d.target.captured()
+	d.input.Source, d.input.Target = captured(&d.source), captured(&d.target)
 	return nil
 }
 
@@ -190,7 +190,7 @@ func labels(all []*end) (names []string) {
 }
 
 // captured returns a host as check input, with its captured facts.
-func (e *end) captured() preflight.Host {
+func captured(e *end) preflight.Host {
 	h := e.checked()
 	if s := e.system; s != nil { // nil for a host without zxfer
 		h.ZFS, h.Kernel = s.ZFS, s.Kernel

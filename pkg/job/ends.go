@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/measure"
 	"zxfer/pkg/plan"
@@ -104,21 +105,6 @@ func (e *ends) searchPath(ctx context.Context, rep Watcher) error {
 // release closes the connections that the path search kept and no stream used.
 func (e *ends) release() { e.link.Release() }
 
-// warm starts the local libzfs_core, which takes a while, in the background. A single dataset
-// does not need it. The estimate reports any error. done cancels and waits.
-func (e *ends) warm(ctx context.Context, req *Send) (done func()) {
-	if !req.Plan.Recursive || !e.source.Local() {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_, _ = hosts.Estimate(ctx, e.source.Conn, nil)
-	}()
-	return func() { cancel(); <-over }
-}
-
 // input returns the input of the checks for a planned transfer.
 func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 	return preflight.Input{
@@ -128,6 +114,14 @@ func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 	}
 }
 
+// deviceFindings evaluates the checks on the hosts and the link.
+func (e *ends) deviceFindings() []finding.Finding {
+	return preflight.Device(preflight.Input{
+		Source: preflight.Host{Name: e.source.Label(), At: e.source.At(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), At: e.target.At(), System: e.target.system},
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Path: e.link.Search(),
+	})
+}
+
 func (e *end) checked() preflight.Host {
 	f := e.facts
 	var lacking []string
@@ -135,6 +129,15 @@ func (e *end) checked() preflight.Host {
 		lacking = hosts.Lacking()
 	}
 	return preflight.Host{Name: e.Label(), At: e.At(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, NoAgent: f.NoAgent, Lacking: lacking, UnreadReason: e.denied}
+}
+
+// HostReport holds the facts of one end that a plan shows.
+type HostReport struct {
+	Name    string `json:"name"`
+	Role    string `json:"role"` // source, target
+	ZFS     string `json:"zfs"`
+	Backend string `json:"backend"`
+	Version string `json:"version"`
 }
 
 func (e *end) report(role string) HostReport {

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"zxfer/pkg/endpoint"
@@ -28,19 +27,6 @@ func unchanged(err error) error {
 		return fault.Interrupt("nothing was changed; run the same command again", errors.New("interrupted"))
 	}
 	return err
-}
-
-// skippedError reports a dataset that was not sent because another one failed.
-type skippedError struct{ dataset, need string }
-
-func (e *skippedError) Error() string {
-	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
-}
-
-// skippedCause returns a skippedError with the class of err: the command that resumes the other
-// dataset also sends this one.
-func skippedCause(dataset, need string, err error) error {
-	return &fault.Error{Class: fault.ClassOf(err), Err: &skippedError{dataset: dataset, need: need}}
 }
 
 func noDataset(at *end, dataset string) error {

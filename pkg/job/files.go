@@ -101,7 +101,7 @@ func (f *filesJob) run(ctx context.Context) error {
 		},
 		admit:    f.admit,
 		moves:    func() bool { return true },
-		evaluate: func() { f.report.Wire, f.report.Findings = f.link.Report(false, true), f.findings() },
+		evaluate: func() { f.report.Wire, f.report.Findings = f.link.Report(false, true), f.deviceFindings() },
 		measure: func(ctx context.Context) error {
 			if err := withActivity(ctx, f.rep, "listing the files to restore", f.preview); err != nil {
 				return err

@@ -1,8 +1,6 @@
 package job
 
 import (
-	"context"
-
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/forecast"
@@ -16,20 +14,6 @@ import (
 
 // Result is the report of any job but a doctor's.
 type Result interface{ Concluded() *outcome.Conclusion }
-
-// Watcher receives the events of any job. Its methods may be called concurrently.
-type Watcher interface {
-	// Log receives a message for the user.
-	Log(message string)
-	// Activity is called when a longer operation other than a stream starts, such as "listing
-	// tank". The caller calls done when it ends.
-	Activity(title string) (done func())
-}
-
-func withActivity(ctx context.Context, rep Watcher, title string, f func(context.Context) error) error {
-	defer rep.Activity(title)()
-	return f(ctx)
-}
 
 // Reporter receives the events of a job.
 type Reporter interface {
@@ -110,15 +94,6 @@ type Report struct {
 	// Interrupted reports that the user interrupted the transfer, and that its error counts what arrived.
 	Interrupted        bool `json:"-"`
 	outcome.Conclusion      // planned, done, up-to-date, failed, refused, interrupted
-}
-
-// HostReport holds the facts of one end that a plan shows.
-type HostReport struct {
-	Name    string `json:"name"`
-	Role    string `json:"role"` // source, target
-	ZFS     string `json:"zfs"`
-	Backend string `json:"backend"`
-	Version string `json:"version"`
 }
 
 // DatasetResult is the result of one dataset of a Batch.

@@ -50,7 +50,7 @@ func (t *restoreJob) restore(ctx context.Context) (err error) {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
-	defer t.warm(ctx, t.req)()
+	defer warm(ctx, t.ends, t.req)()
 	if err := t.prepareMove(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}

@@ -57,7 +57,7 @@ func (t *sendJob) send(ctx context.Context) error {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
-	defer t.warm(ctx, t.req)()
+	defer warm(ctx, t.ends, t.req)()
 	takeNew := t.req.TakeSnapshot != ""
 	whole := jobRules{simulated: takeNew, survey: func(ctx context.Context) (plan.State, error) {
 		if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
@@ -110,4 +111,17 @@ func splitRefused(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	}
 	p.Datasets, p.Conflicts = rest, nil
 	return refused
+}
+
+// skippedError reports a dataset that was not sent because another one failed.
+type skippedError struct{ dataset, need string }
+
+func (e *skippedError) Error() string {
+	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
+}
+
+// skippedCause returns a skippedError with the class of err: the command that resumes the other
+// dataset also sends this one.
+func skippedCause(dataset, need string, err error) error {
+	return &fault.Error{Class: fault.ClassOf(err), Err: &skippedError{dataset: dataset, need: need}}
 }

@@ -24,7 +24,7 @@ const parallelBlockSizes = 2
 
 // compareBlockSizes compares the block sizes of the datasets of a plan that start a new direction. It adds the
 // results that are not known yet, by BlockPair.Key. A lost connection is an error.
-func (e *ends) compareBlockSizes(ctx context.Context, p *plan.Plan, known map[string]plan.BlockRisk) error {
+func compareBlockSizes(ctx context.Context, e *ends, p *plan.Plan, known map[string]plan.BlockRisk) error {
 	var pairs []*plan.BlockPair
 	for _, d := range p.BlockPairs() {
 		if _, compared := known[d.BlockPair().Key()]; !compared {

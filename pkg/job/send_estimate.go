@@ -119,3 +119,18 @@ func vanished(err error) bool {
 	}
 	return false
 }
+
+// warm starts the local libzfs_core, which takes a while, in the background. A single dataset
+// does not need it. The estimate reports any error. done cancels and waits.
+func warm(ctx context.Context, e *ends, req *Send) (done func()) {
+	if !req.Plan.Recursive || !e.source.Local() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = hosts.Estimate(ctx, e.source.Conn, nil)
+	}()
+	return func() { cancel(); <-over }
+}

@@ -30,7 +30,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 		p = plan.Make(req, *state)
 	}
 	risks := map[string]plan.BlockRisk{}
-	if err := e.compareBlockSizes(ctx, &p, risks); err != nil {
+	if err := compareBlockSizes(ctx, e, &p, risks); err != nil {
 		return p, err
 	}
 	plan.CheckBlockSizes(&p, req, *state, risks)
@@ -43,7 +43,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	}
 	if plan.Rotate(&p, req, state) {
 		p = plan.Make(req, *state)
-		if err := e.compareBlockSizes(ctx, &p, risks); err != nil {
+		if err := compareBlockSizes(ctx, e, &p, risks); err != nil {
 			return p, err
 		}
 		plan.CheckBlockSizes(&p, req, *state, risks)

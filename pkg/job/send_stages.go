@@ -274,3 +274,16 @@ func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, fai
 	}
 	return first
 }
+
+// async runs f in the background. wait returns its results; stop cancels f and waits for its end.
+func async[T any](ctx context.Context, f func(context.Context) (T, error)) (wait func(context.Context) (T, error), stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var got T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = f(ctx)
+	}()
+	return func(context.Context) (T, error) { <-done; return got, err }, func() { cancel(); <-done }
+}
