@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport"
@@ -46,11 +47,11 @@ type CompareReport struct {
 
 // RunCompare runs `zxfer compare`. A difference is not an error. It changes nothing on either
 // host.
-func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*CompareReport, error) {
-	c := &compareJob{req: req, ends: newEnds(at, req.A, req.B, &req.Settings), rep: rep, report: &CompareReport{
+func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep ends.Watcher) (*CompareReport, error) {
+	c := &compareJob{req: req, ends: ends.New(at, req.A, req.B, &req.Settings), rep: rep, report: &CompareReport{
 		Schema: "zxfer.compare/v1", A: req.A.String(), B: req.B.String(), Datasets: []*plan.Pair{}, Relations: map[string]int{}, Notes: []string{},
 	}}
-	err := unchanged(c.compare(ctx))
+	err := ends.Unchanged(c.compare(ctx))
 	success := Equal
 	if c.report.Differing > 0 {
 		success = Differ
@@ -60,14 +61,14 @@ func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*
 }
 
 type compareJob struct {
-	*ends
+	ends   *ends.Ends
 	req    Compare
-	rep    Watcher
+	rep    ends.Watcher
 	report *CompareReport
 }
 
 func (c *compareJob) compare(ctx context.Context) error {
-	if err := withActivity(ctx, c.rep, "reaching "+c.remoteNames(), c.reach); err != nil {
+	if err := ends.WithActivity(ctx, c.rep, "reaching "+c.ends.RemoteNames(), c.ends.Reach); err != nil {
 		return err
 	}
 	a, b, err := c.list(ctx)
@@ -101,19 +102,19 @@ func (c *compareJob) list(ctx context.Context) (a, b zfs.Listing, err error) {
 	c.report.A, c.report.B = c.req.A.String(), c.req.B.String()
 	defer c.rep.Activity("listing " + c.report.A + " and " + c.report.B)()
 	g, gctx := errgroup.WithContext(ctx)
-	list := func(at *end, dataset string, into *zfs.Listing) func() error {
+	list := func(at *ends.End, dataset string, into *zfs.Listing) func() error {
 		return func() (err error) {
-			at.Sync(gctx, dataset)
-			*into, err = at.List(gctx, hosts.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
-			if err = MissingPool(at.Conn, dataset, err); err == nil && len(into.Datasets) == 0 {
-				err = noDataset(at, dataset)
+			at.Conn.Sync(gctx, dataset)
+			*into, err = at.Conn.List(gctx, hosts.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
+			if err = ends.MissingPool(at.Conn, dataset, err); err == nil && len(into.Datasets) == 0 {
+				err = ends.NoDataset(at, dataset)
 			}
 			into.DropSnapshots(zfs.HealPrefix)
 			return err
 		}
 	}
-	g.Go(list(&c.source, c.req.A.Name, &a))
-	g.Go(list(&c.target, c.req.B.Name, &b))
+	g.Go(list(&c.ends.Source, c.req.A.Name, &a))
+	g.Go(list(&c.ends.Target, c.req.B.Name, &b))
 	return a, b, g.Wait()
 }
 
@@ -122,13 +123,13 @@ func (c *compareJob) list(ctx context.Context) (a, b zfs.Listing, err error) {
 func (c *compareJob) sizes(ctx context.Context) error {
 	r := c.report
 	for _, side := range []struct {
-		at   *end
+		at   *ends.End
 		of   func(*plan.Pair) *plan.PairSide
 		sum  *uint64
 		name string
 	}{
-		{&c.source, func(p *plan.Pair) *plan.PairSide { return p.A }, &r.BytesA, r.A},
-		{&c.target, func(p *plan.Pair) *plan.PairSide { return p.B }, &r.BytesB, r.B},
+		{&c.ends.Source, func(p *plan.Pair) *plan.PairSide { return p.A }, &r.BytesA, r.A},
+		{&c.ends.Target, func(p *plan.Pair) *plan.PairSide { return p.B }, &r.BytesB, r.B},
 	} {
 		var specs []zfs.SendSpec
 		var sides []*plan.PairSide

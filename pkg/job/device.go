@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
@@ -57,7 +58,7 @@ func (r *Dev) OfVolume() bool {
 
 // DevReporter receives the events of a device copy.
 type DevReporter interface {
-	Watcher
+	ends.Watcher
 	// DevicePlanned is called once, before any change.
 	DevicePlanned(*DevReport)
 	// DeviceStarted is called for every try; done counts resumed bytes.
@@ -111,7 +112,7 @@ type DevResult struct {
 // RunDev runs `zxfer dev`. It returns the report also with an error. Errors are Refused if
 // nothing was changed, and Interrupted if the same command resumes.
 func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevReport, error) {
-	d := &deviceJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &DevReport{
+	d := &deviceJob{req: req, rep: rep, ends: ends.New(at, req.Source, req.Target, &req.Settings), report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
@@ -137,7 +138,7 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 }
 
 type deviceJob struct {
-	*ends
+	ends   *ends.Ends
 	req    Dev
 	rep    DevReporter
 	report *DevReport
@@ -148,35 +149,35 @@ type deviceJob struct {
 }
 
 func (d *deviceJob) run(ctx context.Context) error {
-	s := stages{
-		survey: func(ctx context.Context) error {
-			err := withActivity(ctx, d.rep, fmt.Sprintf("inspecting %s and %s", d.req.Source, d.req.Target), d.survey)
+	s := ends.Stages{
+		Survey: func(ctx context.Context) error {
+			err := ends.WithActivity(ctx, d.rep, fmt.Sprintf("inspecting %s and %s", d.req.Source, d.req.Target), d.survey)
 			if err == nil && !d.req.Compare {
 				err = d.checkCopy(ctx)
 			}
 			return err
 		},
-		admit:    d.admit,
-		moves:    func() bool { return !d.req.Compare },
-		evaluate: d.evaluate,
-		planned:  func() { d.rep.DevicePlanned(d.report) },
+		Admit:    d.admit,
+		Moves:    func() bool { return !d.req.Compare },
+		Evaluate: d.evaluate,
+		Planned:  func() { d.rep.DevicePlanned(d.report) },
 	}
 	if d.req.Measure {
-		s.measure = d.measure
+		s.Measure = d.measure
 	}
-	err := d.prepare(ctx, d.rep, &s)
+	err := d.ends.Prepare(ctx, d.rep, &s)
 	switch {
 	case err != nil || d.req.DryRun:
 		return err
 	case d.req.Compare:
-		return unchanged(d.timed(ctx, d.compare))
+		return ends.Unchanged(d.timed(ctx, d.compare))
 	}
 	return d.timed(ctx, d.copy)
 }
 
 // evaluate describes the transport and evaluates the checks on the hosts and the link.
 func (d *deviceJob) evaluate() {
-	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.deviceFindings()
+	d.report.Wire, d.report.Findings = d.ends.Link.ForSize(d.report.Size).Report(false, true), d.ends.DeviceFindings()
 }
 
 // timed runs f and records its duration in the report.
@@ -200,22 +201,22 @@ func (d *deviceJob) survey(ctx context.Context) error {
 		}
 	}
 	var from, to device.Facts
-	look := func(ctx context.Context, e *end, name string, into *device.Facts) (err error) {
-		if e.facts, err = hosts.Call(ctx, e.Conn, hosts.OpHostFacts, hosts.None{}); err == nil && name == device.Standard {
+	look := func(ctx context.Context, e *ends.End, name string, into *device.Facts) (err error) {
+		if e.Facts, err = hosts.Call(ctx, e.Conn, hosts.OpHostFacts, hosts.None{}); err == nil && name == device.Standard {
 			*into = device.Facts{Path: name, Kind: device.KindStream}
 		} else if err == nil {
 			*into, err = hosts.Call(ctx, e.Conn, hosts.OpInspectDevice, path.Clean(name))
 		}
-		if err != nil && e.Local() { // remote hosts add their name
+		if err != nil && e.Conn.Local() { // remote hosts add their name
 			err = fmt.Errorf("local: %w", err)
 		}
 		return err
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return look(gctx, &d.source, d.req.Source.Name, &from) })
-	g.Go(func() error { return look(gctx, &d.target, d.req.Target.Name, &to) })
-	g.Go(func() error { d.source.system = d.source.System(gctx); return nil })
-	g.Go(func() error { d.target.system = d.target.System(gctx); return nil })
+	g.Go(func() error { return look(gctx, &d.ends.Source, d.req.Source.Name, &from) })
+	g.Go(func() error { return look(gctx, &d.ends.Target, d.req.Target.Name, &to) })
+	g.Go(func() error { d.ends.Source.System = d.ends.Source.Conn.System(gctx); return nil })
+	g.Go(func() error { d.ends.Target.System = d.ends.Target.Conn.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := d.choose(d.req.Settings); err != nil {
+	if err := d.ends.Choose(d.req.Settings); err != nil {
 		return err
 	}
 	d.evaluate()
@@ -267,12 +268,12 @@ func (d *deviceJob) checkCopy(ctx context.Context) error {
 	}
 	var err error
 	if !d.hasStream() { // a stream has no stored state
-		d.state, err = hosts.Call(ctx, d.target.Conn, hosts.OpDeviceState, d.task)
+		d.state, err = hosts.Call(ctx, d.ends.Target.Conn, hosts.OpDeviceState, d.task)
 	}
 	if o := &d.task.Options; err == nil && d.state.Digest != "" && d.req.Digest == "" && !d.req.NoResume && !o.Delta && !o.NoVerify {
 		o.Quick = d.state.Digest == device.XXH3
 		d.report.Digest = o.Digest()
-		d.state, err = hosts.Call(ctx, d.target.Conn, hosts.OpDeviceState, d.task)
+		d.state, err = hosts.Call(ctx, d.ends.Target.Conn, hosts.OpDeviceState, d.task)
 	}
 	if err != nil {
 		return err
@@ -313,7 +314,7 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	d.rep.DeviceStarted(d.report, 0)
 	var a, b device.Digest
 	g, gctx := errgroup.WithContext(ctx)
-	digest := func(e *end, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
+	digest := func(e *ends.End, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
 		g.Go(func() (err error) {
 			*into, err = hosts.Watch(gctx, e.Conn, hosts.OpDigestDevice, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
 			return err
@@ -322,9 +323,9 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	if d.sourceDigest != nil {
 		g.Go(func() (err error) { a, err = d.sourceDigest(gctx, onSource); return err })
 	} else {
-		digest(&d.source, d.task.Source, &a, onSource)
+		digest(&d.ends.Source, d.task.Source, &a, onSource)
 	}
-	digest(&d.target, d.task.Target, &b, onTarget)
+	digest(&d.ends.Target, d.task.Target, &b, onTarget)
 	if err := g.Wait(); err != nil {
 		return err
 	}

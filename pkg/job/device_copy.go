@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/job/measure"
 	"zxfer/pkg/probe"
@@ -26,7 +27,7 @@ func (d *deviceJob) copy(ctx context.Context) error {
 	if d.hasStream() {
 		err = d.copyStream(ctx, name)
 	} else {
-		l := newLoop(name, d.req.Retries, d.rep.Log)
+		l := ends.NewLoop(name, d.req.Retries, d.rep.Log)
 		l.Try = d.try
 		l.Progress = func(ctx context.Context) (bool, error) {
 			before := d.state.Stored
@@ -36,7 +37,7 @@ func (d *deviceJob) copy(ctx context.Context) error {
 		l.Retryable = func(err, _ error) bool {
 			// A refusal that the first try did not get comes most likely from the previous
 			// try, whose agent has not noticed the lost connection yet.
-			return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+			return ends.Transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
 		}
 		err = l.Run(ctx)
 	}
@@ -77,14 +78,14 @@ func (d *deviceJob) inspectDevices(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := same(d.source.Conn, &d.task.Source, d.req.Source)
+	err := same(d.ends.Source.Conn, &d.task.Source, d.req.Source)
 	if err != nil {
 		return err
 	}
 	// Any state comes from this job.
 	d.task.NoResume = false
-	if err = same(d.target.Conn, &d.task.Target, d.req.Target); err == nil {
-		d.state, err = hosts.Call(ctx, d.target.Conn, hosts.OpDeviceState, d.task)
+	if err = same(d.ends.Target.Conn, &d.task.Target, d.req.Target); err == nil {
+		d.state, err = hosts.Call(ctx, d.ends.Target.Conn, hosts.OpDeviceState, d.task)
 	}
 	return err
 }
@@ -109,9 +110,9 @@ func (d *deviceJob) try(ctx context.Context, tries int) error {
 		done = 0
 	}
 	d.rep.DeviceStarted(d.report, done)
-	res, err := connect.Run(ctx, d.link,
-		connect.From{Host: d.source.Conn, What: hosts.ReadDevice{Task: d.task}},
-		connect.To{Host: d.target.Conn, What: hosts.WriteDevice{Task: d.task}},
+	res, err := connect.Run(ctx, d.ends.Link,
+		connect.From{Host: d.ends.Source.Conn, What: hosts.ReadDevice{Task: d.task}},
+		connect.To{Host: d.ends.Target.Conn, What: hosts.WriteDevice{Task: d.task}},
 		connect.Count{Done: done, Total: d.report.Size}, func(p connect.Progress) { d.rep.Progress(1, p) })
 	r := d.result(res)
 	if err == nil {
@@ -163,12 +164,12 @@ func (d *deviceJob) result(res connect.Result) *DevResult {
 // measure measures the parts of a device copy: the link, reading the source, and writing next to
 // an image file. It does not write to block devices.
 func (d *deviceJob) measure(ctx context.Context) error {
-	m := d.measurer(d.link.Resolve(false), measureTime, d.rep.Activity)
+	m := d.ends.Measurer(d.ends.Link.Resolve(false), ends.MeasureTime, d.rep.Activity)
 	if err := m.OtherLoad(ctx); err != nil {
 		return err
 	}
 	var all measure.Rounds
-	if !d.sameHost() {
+	if !d.ends.SameHost() {
 		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
 	}
 	if !isStandard(d.req.Source) {
@@ -180,8 +181,8 @@ func (d *deviceJob) measure(ctx context.Context) error {
 	if err := m.Run(ctx, all); err != nil {
 		return err
 	}
-	d.links = m.Links
-	d.report.Ceilings, d.report.Findings = m.Ceilings, d.deviceFindings()
+	d.ends.Links = m.Links
+	d.report.Ceilings, d.report.Findings = m.Ceilings, d.ends.DeviceFindings()
 	d.report.Expected = m.Expected(d.report.Size, d.task.Options.BandLimit)
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
@@ -68,9 +69,9 @@ func (h *renamingHost) Transfer(_ context.Context, t hosts.Task, _ func(transfer
 }
 
 // localEnds returns ends that both use the same host.
-func localEnds(t *testing.T, h *renamingHost) *ends {
-	e := newEnds(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &transport.Settings{})
-	require.NoError(t, e.choose(transport.Settings{}))
+func localEnds(t *testing.T, h *renamingHost) *ends.Ends {
+	e := ends.New(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &transport.Settings{})
+	require.NoError(t, e.Choose(transport.Settings{}))
 	return e
 }
 

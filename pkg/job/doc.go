@@ -5,8 +5,8 @@
 //   - request: the input of a command: Send, Batch, Restore, Files, Heal, Dev, Compare, Doctor
 //   - report: its result, which --json prints
 //   - reporter: receives the events of a running job, such as progress
-//   - end: a host of the job with its facts; ends: source, target and the link between them
-//   - stage: a step of a job: survey, plan, admit, open, measure, move, verify (see stages.go)
+//   - end: a host of the job with its facts; ends: source, target and the link between them (package ends)
+//   - stage: a step of a job: survey, plan, admit, open, measure, move, verify (see ends.Stages)
 //   - survey: the listings and facts of both hosts from which package plan plans
 //   - finding: a result of the preflight checks; some block the job
 //   - conflict: a reason of the planner to refuse a dataset or the request

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/job/measure"
 	"zxfer/pkg/plan"
@@ -78,21 +79,21 @@ type Grant struct {
 
 // RunDoctor captures facts, measures, and evaluates the checks. It leaves no permanent changes.
 // It returns the report also with an error. Findings at fail level are not an error.
-func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, watch Watcher) (*DoctorReport, error) {
+func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, watch ends.Watcher) (*DoctorReport, error) {
 	target := req.Send.Target
 	if !req.Target {
 		target = req.Send.Source
 	}
-	d := &doctor{req: req, watch: watch, ends: newEnds(at, req.Send.Source, target, &req.Send.Settings),
+	d := &doctor{req: req, watch: watch, ends: ends.New(at, req.Send.Source, target, &req.Send.Settings),
 		report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
 	err := d.run(ctx)
 	return d.report, err
 }
 
 type doctor struct {
-	*ends
+	ends   *ends.Ends
 	req    Doctor
-	watch  Watcher
+	watch  ends.Watcher
 	report *DoctorReport
 	input  preflight.Input
 	paths  bool // at least one end is a path, so nothing is planned
@@ -119,7 +120,7 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	if !d.req.Quick {
 		if err := d.measure(ctx); err != nil {
-			return unchanged(err)
+			return ends.Unchanged(err)
 		}
 	}
 	d.evaluate()
@@ -128,43 +129,43 @@ func (d *doctor) run(ctx context.Context) error {
 
 // capture captures the facts of both hosts concurrently.
 func (d *doctor) capture(ctx context.Context) error {
-	all := d.all()
+	all := d.ends.All()
 	defer d.watch.Activity("inspecting " + strings.Join(labels(all), " and "))()
 	d.report.Archives = make([]Capture, len(all))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {
 		g.Go(func() error {
 			var text string
-			err := e.Do(gctx, func(st hosts.Host) (err error) {
+			err := e.Conn.Do(gctx, func(st hosts.Host) (err error) {
 				// The checks report a host without ZFS.
-				e.facts, err = hosts.Call(gctx, st, hosts.OpHostFacts, hosts.None{})
+				e.Facts, err = hosts.Call(gctx, st, hosts.OpHostFacts, hosts.None{})
 				if err == nil && st.Supports(hosts.OpCapture) {
 					text, err = hosts.Call(gctx, st, hosts.OpCapture, false)
 				}
 				if errors.Is(err, hosts.ErrForbidden) { // each affected check reports it
-					e.denied, e.grant, err = err.Error(), fault.HintOf(err), nil
+					e.Denied, e.Grant, err = err.Error(), fault.HintOf(err), nil
 				}
 				return err
 			})
 			if err != nil || text == "" { // a host without zxfer captures nothing
 				return err
 			}
-			d.report.Archives[i] = Capture{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: []byte(text)}
+			d.report.Archives[i] = Capture{Role: [2]string{"source", "target"}[i], Host: e.Conn.Label(), Text: []byte(text)}
 			h, err := hostOf(d.report.Archives[i])
-			if e.system = h.System; err == nil {
+			if e.System = h.System; err == nil {
 				d.req.markKnownPools(h.System.Pools, [2]string{d.req.Send.Source.Host, d.req.Send.Target.Host}[i])
 			}
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
-	if d.sameHost() {
-		d.target = d.source
+	if d.ends.SameHost() {
+		d.ends.Target = d.ends.Source
 	}
 	d.report.Archives = slices.DeleteFunc(d.report.Archives, func(a Capture) bool { return a.Text == nil })
-	d.input.Source, d.input.Target = captured(&d.source), captured(&d.target)
+	d.input.Source, d.input.Target = captured(&d.ends.Source), captured(&d.ends.Target)
 	return nil
 }
 
@@ -182,17 +183,17 @@ func (d *Doctor) markKnownPools(pools []sysinfo.Pool, host string) {
 	}
 }
 
-func labels(all []*end) (names []string) {
+func labels(all []*ends.End) (names []string) {
 	for _, e := range all {
-		names = append(names, e.Label())
+		names = append(names, e.Conn.Label())
 	}
 	return names
 }
 
 // captured returns a host as check input, with its captured facts.
-func captured(e *end) preflight.Host {
-	h := e.checked()
-	if s := e.system; s != nil { // nil for a host without zxfer
+func captured(e *ends.End) preflight.Host {
+	h := e.Checked()
+	if s := e.System; s != nil { // nil for a host without zxfer
 		h.ZFS, h.Kernel = s.ZFS, s.Kernel
 	}
 	return h
@@ -203,16 +204,16 @@ func (d *doctor) plan(ctx context.Context) error {
 	req := &d.req.Send
 	p, err := d.makePlan(ctx, req)
 	if err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	d.planned, d.report.Plan = p, commands(&p)
-	d.input = d.ends.input(&d.state, &p)
+	d.input = d.ends.Input(&d.state, &p)
 	d.readPermissions(ctx)
 	if d.req.wants("holds") {
-		d.input.Holds = holds(ctx, &d.source, &d.state.Source, d.watch.Log)
+		d.input.Holds = holds(ctx, &d.ends.Source, &d.state.Source, d.watch.Log)
 	}
 	if ctx.Err() != nil {
-		return unchanged(ctx.Err())
+		return ends.Unchanged(ctx.Err())
 	}
 	a, err := transferArchive(d.input)
 	d.report.Archives = append(d.report.Archives, a)
@@ -222,14 +223,14 @@ func (d *doctor) plan(ctx context.Context) error {
 // readPermissions reads the permissions of users other than root. On failure, they are unknown.
 func (d *doctor) readPermissions(ctx context.Context) {
 	at := d.input.Grantees()
-	for i, e := range []*end{&d.source, &d.target} {
+	for i, e := range []*ends.End{&d.ends.Source, &d.ends.Target} {
 		h := []*preflight.Host{&d.input.Source, &d.input.Target}[i]
 		if h.Root || h.User == "" || d.input.Plan.Steps() == 0 {
 			continue
 		}
-		p, err := hosts.Call(ctx, hosts.By(e.Retry), hosts.OpPermitted, at[i])
+		p, err := hosts.Call(ctx, hosts.By(e.Conn.Retry), hosts.OpPermitted, at[i])
 		if err != nil {
-			d.watch.Log(fmt.Sprintf("%s: the permissions of %s are unknown: %v", e.Label(), h.User, err))
+			d.watch.Log(fmt.Sprintf("%s: the permissions of %s are unknown: %v", e.Conn.Label(), h.User, err))
 			continue
 		}
 		h.Permitted = &p
@@ -237,10 +238,10 @@ func (d *doctor) readPermissions(ctx context.Context) {
 }
 
 func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err error) {
-	if err = d.reach(ctx); err != nil {
+	if err = d.ends.Reach(ctx); err != nil {
 		return p, err
 	}
-	if err = d.choose(req.Settings); err != nil {
+	if err = d.ends.Choose(req.Settings); err != nil {
 		return p, err
 	}
 	if err = resolve(ctx, d.ends, req, d.watch.Log); err != nil {
@@ -252,12 +253,12 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 	if p, err = makePlan(ctx, d.ends, req.Plan, &d.state, nil); err != nil || len(p.Conflicts) > 0 {
 		return p, err
 	}
-	return p, estimate(ctx, &d.source, &p, &d.state.Source, false)
+	return p, estimate(ctx, &d.ends.Source, &p, &d.state.Source, false)
 }
 
 // measure measures each host, the link in both directions, and the parts of a planned transfer.
 func (d *doctor) measure(ctx context.Context) error {
-	m := d.measurer(connect.Link{}, d.req.Time, d.watch.Activity)
+	m := d.ends.Measurer(connect.Link{}, d.req.Time, d.watch.Activity)
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.Ceilings...)
 		d.input.Links, d.machines = m.Links, m.Machines()
@@ -312,22 +313,22 @@ func (d *doctor) measureHosts(m *measure.Measurer, all *measure.Rounds) {
 
 // measureLink adds the measurements of the link in both directions.
 func (d *doctor) measureLink(ctx context.Context, m *measure.Measurer, all *measure.Rounds) error {
-	if d.sameHost() {
+	if d.ends.SameHost() {
 		return nil
 	}
-	if err := d.choose(d.req.Send.Settings); err != nil {
+	if err := d.ends.Choose(d.req.Send.Settings); err != nil {
 		return err
 	}
 	if !d.req.wantsPath() {
 		return nil
 	}
-	if err := d.open(ctx, d.watch); err != nil {
+	if err := d.ends.Open(ctx, d.watch); err != nil {
 		return err
 	}
-	if d.input.Path = d.link.Search(); d.input.Path.NoPath {
+	if d.input.Path = d.ends.Link.Search(); d.input.Path.NoPath {
 		return nil
 	}
-	m.Link = d.largestStreamLink(&d.planned)
+	m.Link = d.ends.LargestStreamLink(&d.planned)
 	if d.req.wants(forecast.Link) {
 		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
 	}
@@ -362,13 +363,13 @@ func findings(in preflight.Input, req Doctor) []finding.Finding {
 
 // grants returns a Grant for every host whose key refused part of the checks.
 func (d *doctor) grants() (all []Grant) {
-	for _, e := range d.all() {
-		if e.denied == "" {
+	for _, e := range d.ends.All() {
+		if e.Denied == "" {
 			continue
 		}
 		// A remote host's hint starts with its name.
-		_, may, _ := strings.Cut(strings.TrimPrefix(e.grant, e.Label()+": "), ": ")
-		g := Grant{Host: e.Label(), Permissions: may, Permitted: []string{}, Forbidden: []string{}}
+		_, may, _ := strings.Cut(strings.TrimPrefix(e.Grant, e.Conn.Label()+": "), ": ")
+		g := Grant{Host: e.Conn.Label(), Permissions: may, Permitted: []string{}, Forbidden: []string{}}
 		sort := func(id string, unseen bool) {
 			list := &g.Permitted
 			if unseen {
@@ -400,8 +401,8 @@ func (d *doctor) advise() *forecast.Advice {
 		a.Encrypted = a.Encrypted || s.Encrypted()
 	}
 	if len(d.planned.Datasets) > 0 {
-		a.Pools[d.source.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
-		a.Pools[d.target.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
+		a.Pools[d.ends.Source.Conn.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
+		a.Pools[d.ends.Target.Conn.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
 	}
 	for _, g := range d.report.Grants {
 		a.Hidden = a.Hidden || slices.Contains(g.Forbidden, forecast.Link)

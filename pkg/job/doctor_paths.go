@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/measure"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/zfs"
@@ -20,11 +21,11 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 	if !src.Path() {
 		return false, nil
 	}
-	_, err := hosts.Call(ctx, d.source.Conn, hosts.OpDatasetOf, src.Name)
+	_, err := hosts.Call(ctx, d.ends.Source.Conn, hosts.OpDatasetOf, src.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) || errors.Is(err, &zfs.Error{Kind: zfs.NoZFS}) {
 		return true, nil
 	}
-	return false, unchanged(err)
+	return false, ends.Unchanged(err)
 }
 
 // measurePaths adds reading at the source and writing at the target.
@@ -36,11 +37,11 @@ func (d *doctor) measurePaths(ctx context.Context, m *measure.Measurer, all *mea
 	}
 	r, err := d.readRequest(ctx, read.Name)
 	if err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	w, err := d.writeRequest(ctx, write.Name)
 	if err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	reads, writes := r.ID != "" && d.req.wants(r.ID), w.ID != "" && d.req.wants(w.ID)
 	switch {
@@ -62,7 +63,7 @@ func (d *doctor) readRequest(ctx context.Context, name string) (probe.Request, e
 		return probe.Request{ID: probe.PathRead, Dataset: name}, nil
 	}
 	dataset := d.req.Send.Plan.Source
-	l, err := d.source.List(ctx, hosts.ListQuery{Dataset: dataset, Versions: true})
+	l, err := d.ends.Source.Conn.List(ctx, hosts.ListQuery{Dataset: dataset, Versions: true})
 	if err != nil || len(l.Datasets) == 0 {
 		return probe.Request{}, err
 	}
@@ -82,7 +83,7 @@ func (d *doctor) writeRequest(ctx context.Context, name string) (probe.Request, 
 	if name[0] == '/' {
 		return probe.Request{ID: probe.PathWrite, Dataset: name}, nil
 	}
-	l, err := d.target.List(ctx, hosts.ListQuery{Dataset: zfs.PoolOf(name)})
+	l, err := d.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: zfs.PoolOf(name)})
 	if err != nil {
 		return probe.Request{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/transport"
@@ -39,7 +40,7 @@ type Files struct {
 
 // FilesReporter receives the events of a file restore.
 type FilesReporter interface {
-	Watcher
+	ends.Watcher
 	// FilesPlanned is called once, before any change.
 	FilesPlanned(*FilesReport)
 	// FilesStarted is called for every try; bytes is the amount still to transfer.
@@ -72,7 +73,7 @@ type FilesReport struct {
 
 // RunFiles runs `zxfer restore --files`. Errors are classified as in RunDev.
 func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) (*FilesReport, error) {
-	f := &filesJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &FilesReport{
+	f := &filesJob{req: req, rep: rep, ends: ends.New(at, req.Source, req.Target, &req.Settings), report: &FilesReport{
 		Schema: "zxfer.files/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun, Findings: []finding.Finding{}}}
 	err := outcome.Settle(ctx, f.run(ctx))
 	success := outcome.Done
@@ -87,7 +88,7 @@ func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) 
 }
 
 type filesJob struct {
-	*ends
+	ends    *ends.Ends
 	req     Files
 	rep     FilesReporter
 	report  *FilesReport
@@ -95,21 +96,21 @@ type filesJob struct {
 }
 
 func (f *filesJob) run(ctx context.Context) error {
-	err := f.prepare(ctx, f.rep, &stages{
-		survey: func(ctx context.Context) error {
-			return withActivity(ctx, f.rep, fmt.Sprintf("inspecting %s and %s", f.req.Source, f.req.Target), f.survey)
+	err := f.ends.Prepare(ctx, f.rep, &ends.Stages{
+		Survey: func(ctx context.Context) error {
+			return ends.WithActivity(ctx, f.rep, fmt.Sprintf("inspecting %s and %s", f.req.Source, f.req.Target), f.survey)
 		},
-		admit:    f.admit,
-		moves:    func() bool { return true },
-		evaluate: func() { f.report.Wire, f.report.Findings = f.link.Report(false, true), f.deviceFindings() },
-		measure: func(ctx context.Context) error {
-			if err := withActivity(ctx, f.rep, "listing the files to restore", f.preview); err != nil {
+		Admit:    f.admit,
+		Moves:    func() bool { return true },
+		Evaluate: func() { f.report.Wire, f.report.Findings = f.ends.Link.Report(false, true), f.ends.DeviceFindings() },
+		Measure: func(ctx context.Context) error {
+			if err := ends.WithActivity(ctx, f.rep, "listing the files to restore", f.preview); err != nil {
 				return err
 			}
 			f.report.Plan = f.pending
 			return nil
 		},
-		planned: func() {
+		Planned: func() {
 			if preflight.Blocking(f.report.Findings, nil) == nil { // otherwise there was no preview
 				f.rep.FilesPlanned(f.report)
 			}
@@ -127,26 +128,26 @@ func (f *filesJob) run(ctx context.Context) error {
 // survey connects to both hosts and selects the snapshot.
 func (f *filesJob) survey(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { f.source.facts, err = f.source.Facts(gctx); return })
+	g.Go(func() (err error) { f.ends.Source.Facts, err = f.ends.Source.Conn.Facts(gctx); return })
 	g.Go(func() (err error) { // the target may have no ZFS
-		f.target.facts, err = hosts.Call(gctx, f.target.Conn, hosts.OpHostFacts, hosts.None{})
+		f.ends.Target.Facts, err = hosts.Call(gctx, f.ends.Target.Conn, hosts.OpHostFacts, hosts.None{})
 		return
 	})
-	g.Go(func() error { f.source.system = f.source.System(gctx); return nil })
-	g.Go(func() error { f.target.system = f.target.System(gctx); return nil })
+	g.Go(func() error { f.ends.Source.System = f.ends.Source.Conn.System(gctx); return nil })
+	g.Go(func() error { f.ends.Target.System = f.ends.Target.Conn.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if err := f.choose(f.req.Settings); err != nil {
+	if err := f.ends.Choose(f.req.Settings); err != nil {
 		return err
 	}
-	f.report.Wire = f.link.Report(false, true)
+	f.report.Wire = f.ends.Link.Report(false, true)
 	if _, _, err := zfs.ParseSnapshot(f.req.Source.Name); err == nil {
 		f.report.Snapshot = f.req.Source.Name
 		return nil
 	}
 	dataset := f.req.Source.Name
-	listed, err := f.source.List(ctx, hosts.ListQuery{Dataset: dataset, NoAncestors: true, Versions: true})
+	listed, err := f.ends.Source.Conn.List(ctx, hosts.ListQuery{Dataset: dataset, NoAncestors: true, Versions: true})
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (f *filesJob) survey(ctx context.Context) error {
 		return fault.Refusef("check the name", "%s does not exist", f.req.Source)
 	}
 	if !f.req.At.IsZero() {
-		f.report.Notes, err = asOf(ctx, &f.source, &listed, f.req.At, func(string) bool { return true })
+		f.report.Notes, err = asOf(ctx, &f.ends.Source, &listed, f.req.At, func(string) bool { return true })
 		if err != nil {
 			return err
 		}
@@ -177,11 +178,11 @@ func (f *filesJob) admit() error {
 	p := &f.pending
 	if n := len(p.Blocked); n > 0 {
 		return fault.Refusef("name another directory, or move the existing files",
-			"%s: in %s a directory exists in place of a file, or a file in place of a directory: %s", f.target.Label(), f.req.Target.Name, finding.JoinFirst(p.Blocked, 3))
+			"%s: in %s a directory exists in place of a file, or a file in place of a directory: %s", f.ends.Target.Conn.Label(), f.req.Target.Name, finding.JoinFirst(p.Blocked, 3))
 	}
 	if p.Replaced > 0 && !f.req.Overwrite {
 		return fault.Refusef("name another directory, or replace them: {{overwrite}}",
-			"%s: %s: %s", f.target.Label(), english.PluralWord(int(p.Replaced), "1 different file exists", fmt.Sprintf("%d different files exist", p.Replaced)),
+			"%s: %s: %s", f.ends.Target.Conn.Label(), english.PluralWord(int(p.Replaced), "1 different file exists", fmt.Sprintf("%d different files exist", p.Replaced)),
 			finding.JoinFirst(p.Differ, 3))
 	}
 	return nil
@@ -192,7 +193,7 @@ func (f *filesJob) admit() error {
 func (f *filesJob) restoreFiles(ctx context.Context) error {
 	var total files.Account
 	var failed files.Failures // of all tries
-	l := newLoop(fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), f.req.Retries, f.rep.Log)
+	l := ends.NewLoop(fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), f.req.Retries, f.rep.Log)
 	l.Try = func(ctx context.Context, _ int) error {
 		f.rep.FilesStarted(f.report, f.pending.Rest)
 		r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.UnpackOptions{}, connect.Count{Total: f.pending.Rest},
@@ -215,9 +216,9 @@ func (f *filesJob) restoreFiles(ctx context.Context) error {
 		err := f.preview(ctx)
 		return f.pending.New+f.pending.Replaced < before, err
 	}
-	l.Retryable = func(err, _ error) bool { return transient(err) }
+	l.Retryable = func(err, _ error) bool { return ends.Transient(err) }
 	if err := l.Run(ctx); err != nil {
-		return changed(err)
+		return ends.Changed(err)
 	}
 	if total.Failed == 0 {
 		return nil
@@ -251,9 +252,9 @@ func (f *filesJob) stream(ctx context.Context, a files.Archive, into files.Unpac
 	a.Snapshot, a.Paths, a.KeyFile = f.report.Snapshot, f.req.Paths, f.req.KeyFile
 	into.Directory, into.Overwrite = path.Clean(f.req.Target.Name), f.req.Overwrite
 	options := connect.Options(&f.req.Settings, time.Now())
-	r, err := connect.Run(ctx, f.link,
-		connect.From{Host: f.source.Conn, What: hosts.SendFiles{Archive: a, Options: options}},
-		connect.To{Host: f.target.Conn, What: hosts.ReceiveFiles{Into: into, Options: options}}, count, progress)
+	r, err := connect.Run(ctx, f.ends.Link,
+		connect.From{Host: f.ends.Source.Conn, What: hosts.SendFiles{Archive: a, Options: options}},
+		connect.To{Host: f.ends.Target.Conn, What: hosts.ReceiveFiles{Into: into, Options: options}}, count, progress)
 	var account files.Account
 	if r.Received.Files != nil {
 		account = *r.Received.Files

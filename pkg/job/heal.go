@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/transport"
@@ -123,7 +124,7 @@ func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealR
 	defer h.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))
 	if h.changed {
-		err = changed(err)
+		err = ends.Changed(err)
 	}
 	r, success := h.report, outcome.Done
 	switch {
@@ -139,18 +140,18 @@ func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealR
 func (h *healJob) run(ctx context.Context) error {
 	facts, err := h.host.Facts(ctx)
 	if err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	if err := h.host.Require(ctx, hosts.OpScrub); err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	h.report.ZFS = facts.ZFS
 	d, err := h.damage(ctx)
 	if err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	if err := h.plan(ctx, d); err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	healable := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
 	h.cleanupErr = h.cleanUpAll(ctx)

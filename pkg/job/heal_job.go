@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/transport"
 )
@@ -53,7 +54,7 @@ func RunHealJob(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*He
 	}
 	err := outcome.Join(errs...)
 	if touched {
-		err = changed(err)
+		err = ends.Changed(err)
 	}
 	success := outcome.UpToDate
 	for _, healed := range r.Heals {

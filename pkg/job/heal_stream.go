@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
@@ -49,7 +50,7 @@ func (h *healJob) heal(ctx context.Context, d *HealedDataset) error {
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (do_corrective_recv)
 func (h *healJob) retrySnapshot(ctx context.Context, d *HealedDataset) error {
-	l := newLoop(d.pair.bad.Name, h.req.Retries, h.rep.Log)
+	l := ends.NewLoop(d.pair.bad.Name, h.req.Retries, h.rep.Log)
 	named := l.Fail
 	l.Fail = func(err error, end retry.End) error {
 		if end == retry.NotRetryable && !errors.As(err, new(*streamError)) {
@@ -134,14 +135,14 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 		step.Kind = plan.Incremental
 	}
 	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Final: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
-	e := newEnds(h.at, p.good, p.bad, &p.Settings)
-	if err := e.reach(ctx); err != nil {
+	e := ends.New(h.at, p.good, p.bad, &p.Settings)
+	if err := e.Reach(ctx); err != nil {
 		return err
 	}
-	if err := e.choose(p.Settings); err != nil {
+	if err := e.Choose(p.Settings); err != nil {
 		return err
 	}
-	if err := e.open(ctx, h.rep); err != nil {
+	if err := e.Open(ctx, h.rep); err != nil {
 		return err
 	}
 	out.Partial = true // from here on blocks may be healed

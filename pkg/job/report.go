@@ -3,6 +3,7 @@ package job
 import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
@@ -17,7 +18,7 @@ type Result interface{ Concluded() *outcome.Conclusion }
 
 // Reporter receives the events of a job.
 type Reporter interface {
-	Watcher
+	ends.Watcher
 	// Planned is called once, before any change.
 	Planned(*Report)
 	// Started is called for every stream; id is unique within the job.
@@ -72,7 +73,7 @@ type Report struct {
 	DryRun   bool              `json:"dry_run"`
 	Plan     *plan.Plan        `json:"plan"`
 	Wire     connect.Report    `json:"wire"`
-	Hosts    []HostReport      `json:"hosts"`
+	Hosts    []ends.HostReport `json:"hosts"`
 	Findings []finding.Finding `json:"findings"`
 	Growth   *preflight.Growth `json:"growth,omitempty"` // of the target; nil if the plan sends nothing
 	Commands []string          `json:"commands"`         // equivalent zfs commands

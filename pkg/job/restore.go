@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -41,7 +42,7 @@ type restoreJob struct {
 func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
 	req.Plan.Restore, req.Plan.CarryProperties = true, true
 	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), at: req.At, mount: req.Mount, remount: map[string]bool{}}
-	defer t.release()
+	defer t.ends.Release()
 	t.report.Schema = "zxfer.restore/v1"
 	return t.finish(outcome.Settle(ctx, t.restore(ctx)))
 }
@@ -61,15 +62,15 @@ func (t *restoreJob) restore(ctx context.Context) (err error) {
 	}()
 	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
 		if err := t.retryLost(ctx, stage); err != nil {
-			return changed(err)
+			return ends.Changed(err)
 		}
 	}
 	if err := t.deliver(ctx); err != nil {
 		return err
 	}
-	err = withActivity(ctx, t.rep, "restoring the original properties", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
+	err = ends.WithActivity(ctx, t.rep, "restoring the original properties", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
-		err = fmt.Errorf("the data was received, but: %w", changed(err))
+		err = fmt.Errorf("the data was received, but: %w", ends.Changed(err))
 	}
 	if err == nil {
 		t.report.Diverged = t.resyncCommand()
@@ -83,14 +84,14 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 		return state, err
 	}
 	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // otherwise survey returns the error
-		t.target.Sync(ctx, target)
+		t.ends.Target.Conn.Sync(ctx, target)
 	}
 	if state, err = survey(ctx, t.ends, t.req.Plan, false); err != nil {
 		return state, err
 	}
 	state.Source.DropSnapshots(zfs.HealPrefix)
 	if !t.at.IsZero() {
-		if t.notes, err = asOf(ctx, &t.source, &state.Source, t.at, t.req.Plan.Selects); err != nil {
+		if t.notes, err = asOf(ctx, &t.ends.Source, &state.Source, t.at, t.req.Plan.Selects); err != nil {
 			return state, err
 		}
 	}
@@ -99,7 +100,7 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 	}
 	below := state.Target
 	if !t.req.Plan.Recursive {
-		if below, err = t.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true}); err != nil {
+		if below, err = t.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true}); err != nil {
 			return state, err
 		}
 	}
@@ -117,8 +118,8 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 
 // asOf removes from a listing the snapshots taken after at, or destroyed since. notes names the
 // wanted snapshots around that time.
-func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, wanted func(name string) bool) (notes []string, err error) {
-	taken, err := source.Created(ctx, listing.SnapshotNames())
+func asOf(ctx context.Context, source *ends.End, listing *zfs.Listing, at time.Time, wanted func(name string) bool) (notes []string, err error) {
+	taken, err := source.Conn.Created(ctx, listing.SnapshotNames())
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, 
 		switch {
 		case len(remaining) == 0 && len(younger) > 0:
 			return nil, fault.Refusef("name a later time, or a snapshot",
-				"%s: %s has no snapshot taken at or before %s; the oldest is %s", source.Label(), d.Name, FormatTime(at), named(younger[0]))
+				"%s: %s has no snapshot taken at or before %s; the oldest is %s", source.Conn.Label(), d.Name, FormatTime(at), named(younger[0]))
 		case len(remaining) > 0:
 			note := "at or before " + FormatTime(at) + ", the most recent is " + named(remaining[len(remaining)-1])
 			if len(younger) > 0 {
@@ -186,7 +187,7 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	if err := t.noteOthers(ctx, p, at); err != nil {
 		return err
 	}
-	switch unsupported := t.target.Require(ctx, hosts.OpInUse); {
+	switch unsupported := t.ends.Target.Conn.Require(ctx, hosts.OpInUse); {
 	case unsupported == nil:
 	case fault.ClassOf(unsupported) != fault.Refused:
 		return unsupported
@@ -194,9 +195,9 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 		return nil
 	default:
 		return fault.Refusef("omit {{mount}}, and mount it there",
-			"%s: cannot check without zxfer whether %s is empty", t.target.Label(), strings.Join(paths, ", "))
+			"%s: cannot check without zxfer whether %s is empty", t.ends.Target.Conn.Label(), strings.Join(paths, ", "))
 	}
-	found, err := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths)
+	found, err := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpInUse, paths)
 	if errors.Is(err, hosts.ErrForbidden) {
 		return nil
 	}
@@ -227,10 +228,10 @@ func (t *restoreJob) noteOthers(ctx context.Context, p *plan.Plan, at map[string
 // otherMountpoints returns the filesystems of the target's host that are not mounted now, by mountpoint. It returns
 // nil if the host does not mount, or lets only its own users list them.
 func (t *restoreJob) otherMountpoints(ctx context.Context) (map[string][]string, error) {
-	if t.target.Require(ctx, hosts.OpMountpoints) != nil {
+	if t.ends.Target.Conn.Require(ctx, hosts.OpMountpoints) != nil {
 		return nil, nil
 	}
-	all, err := hosts.Call(ctx, t.target.Conn, hosts.OpMountpoints, hosts.None{})
+	all, err := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpMountpoints, hosts.None{})
 	if errors.Is(err, hosts.ErrForbidden) { // such a host checks it when it mounts
 		return nil, nil
 	}
@@ -247,7 +248,7 @@ func (t *restoreJob) notePlaceTaken(p *plan.Plan, d *plan.Dataset, text string) 
 		p.Notes = append(p.Notes, text)
 		return
 	}
-	p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.target.Label() + ": " + text,
+	p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.ends.Target.Conn.Label() + ": " + text,
 		Remedy: "choose another mountpoint: " + t.otherMountpoint(p) + "\nor omit {{mount}}, and mount it later"})
 }
 
@@ -261,7 +262,7 @@ func mounts(d *zfs.Dataset) bool {
 func (t *restoreJob) otherMountpoint(p *plan.Plan) string {
 	for _, d := range p.Datasets {
 		if d.Source == t.req.Plan.Source && len(d.Steps) == 0 {
-			return t.target.Command("zfs", "set", "mountpoint=/PATH", d.Target)
+			return t.ends.Target.Conn.Command("zfs", "set", "mountpoint=/PATH", d.Target)
 		}
 	}
 	return "{{set mountpoint=/PATH}}"
@@ -279,19 +280,19 @@ func (t *restoreJob) refuseInUse(ctx context.Context, p *plan.Plan) {
 		return
 	}
 	paths := slices.Sorted(maps.Keys(at))
-	if t.target.Require(ctx, hosts.OpInUse) != nil {
+	if t.ends.Target.Conn.Require(ctx, hosts.OpInUse) != nil {
 		for _, path := range paths {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: at[path].Source, Target: at[path].Target,
-				Summary: fmt.Sprintf("%s: cannot check without zxfer whether %s is in use", t.target.Label(), path),
+				Summary: fmt.Sprintf("%s: cannot check without zxfer whether %s is in use", t.ends.Target.Conn.Label(), path),
 				Remedy:  "restore to a new name"})
 		}
 		return
 	}
-	found, _ := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths) // it may be unable to tell
+	found, _ := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpInUse, paths) // it may be unable to tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
-				Summary: fmt.Sprintf("%s: %s %s, and would change during use", t.target.Label(), path, why),
+				Summary: fmt.Sprintf("%s: %s %s, and would change during use", t.ends.Target.Conn.Label(), path, why),
 				Remedy:  "stop its user; lsblk and fuser -vm show it"})
 		}
 	}
@@ -307,7 +308,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 		for _, name := range d.Restore.Unmount {
 			t.remount[name] = true
 		}
-		if err := hosts.Run(ctx, t.target.Conn, hosts.OpUnmount, d.Target); err != nil {
+		if err := hosts.Run(ctx, t.ends.Target.Conn, hosts.OpUnmount, d.Target); err != nil {
 			return err
 		}
 		t.changed.Store(true)
@@ -328,10 +329,10 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
 		t.changed.Store(true)
-		if err := moveHolds(ctx, t.target.Conn, d.MovedHolds); err != nil {
+		if err := moveHolds(ctx, t.ends.Target.Conn, d.MovedHolds); err != nil {
 			return err
 		}
-		if err := hosts.Run(ctx, t.target.Conn, hosts.OpRollback, to); err != nil {
+		if err := hosts.Run(ctx, t.ends.Target.Conn, hosts.OpRollback, to); err != nil {
 			return err
 		}
 	}
@@ -340,13 +341,13 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 
 // checkRollback refuses a rollback that would destroy something newer than the plan.
 func (t *restoreJob) checkRollback(ctx context.Context, to zfs.Rollback) error {
-	l, err := t.target.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, NoAncestors: true})
+	l, err := t.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
 	if d := l.Find(to.Dataset); d != nil {
 		if _, why := to.Newer(d); why != "" {
-			return fault.Refusef("run the same command again, to list the losses", "%s: %s is not rolled back: %s", t.target.Label(), to.Dataset, why)
+			return fault.Refusef("run the same command again, to list the losses", "%s: %s is not rolled back: %s", t.ends.Target.Conn.Label(), to.Dataset, why)
 		}
 	}
 	return nil
@@ -374,7 +375,7 @@ func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string
 			left[name] = true
 			continue
 		}
-		if _, err := hosts.Call(ctx, t.target.Conn, hosts.OpMount, zfs.MountRequest{Dataset: name, Over: true, Trusted: true}); err != nil {
+		if _, err := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpMount, zfs.MountRequest{Dataset: name, Over: true, Trusted: true}); err != nil {
 			t.rep.Log(fmt.Sprintf("%s is not as before: %v", name, err))
 			left[name] = true
 		}
@@ -392,8 +393,8 @@ func (t *restoreJob) mountCommand(ctx context.Context, left []string) string {
 		words = append(words, "-R")
 	}
 	command := zfs.CommandLine(append(words, root))
-	if t.target.Require(ctx, hosts.OpMount) != nil {
-		command += "  # after you install zxfer on " + t.target.Label()
+	if t.ends.Target.Conn.Require(ctx, hosts.OpMount) != nil {
+		command += "  # after you install zxfer on " + t.ends.Target.Conn.Label()
 	}
 	return command
 }

@@ -17,7 +17,7 @@ import (
 // handOver is the last stage of a restore: it restores properties, keys and mounts of the
 // datasets. It is idempotent and removes the unfinished-restore mark last.
 func (t *restoreJob) handOver(ctx context.Context) error {
-	listing, err := t.target.List(ctx, hosts.ListQuery{Dataset: t.state.Target.Root, Recursive: true})
+	listing, err := t.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: t.state.Target.Root, Recursive: true})
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *z
 		}
 	}
 	h.changed.Store(true)
-	return hosts.Run(ctx, h.target.Conn, hosts.OpSetProperties, a)
+	return hosts.Run(ctx, h.ends.Target.Conn, hosts.OpSetProperties, a)
 }
 
 // joinKey makes a dataset inherit its key again, if both keys are provably equal, or if the copy
@@ -84,7 +84,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 	switch {
 	case !d.Restore.Due || !d.Encrypted || above == nil || at.Get("keyformat") != above.Get("keyformat"):
 	case zfs.KeyIsProved(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
-		err := hosts.Run(ctx, h.target.Conn, hosts.OpInheritKey, d.Target)
+		err := hosts.Run(ctx, h.ends.Target.Conn, hosts.OpInheritKey, d.Target)
 		if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			h.joins = append(h.joins, joinByHand(d, above)) // zfs(8) needs both keys loaded
 			return nil
@@ -96,7 +96,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
 	case d.Restore.AssertedRoot == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
-		err := hosts.Run(ctx, h.target.Conn, hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
+		err := hosts.Run(ctx, h.ends.Target.Conn, hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
 		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, hosts.ErrForbidden) {
 			h.joins = append(h.joins, joinByHand(d, above))
 			return nil
@@ -190,12 +190,12 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountReq
 	}
 	root := h.listing.RootOf(at)
 	locked := at.Encrypted() && (root == nil || !root.KeyLoaded())
-	if !h.mount && !h.restoreJob.remount[at.Name] || locked || h.closedAbove(at.Name) || h.target.Require(ctx, hosts.OpMount) != nil {
+	if !h.mount && !h.restoreJob.remount[at.Name] || locked || h.closedAbove(at.Name) || h.ends.Target.Conn.Require(ctx, hosts.OpMount) != nil {
 		h.leave(at.Name)
 		return nil
 	}
 	m.At = cmp.Or(m.At, at.Get("mountpoint"))
-	loose, err := hosts.Call(ctx, h.target.Conn, hosts.OpMount, m)
+	loose, err := hosts.Call(ctx, h.ends.Target.Conn, hosts.OpMount, m)
 	if err != nil {
 		return err
 	}
@@ -262,5 +262,5 @@ func (h *handover) unmark(ctx context.Context, d *plan.Dataset, at *zfs.Dataset)
 	if toMount(d, at) && at.Get("canmount") != "on" {
 		a.Set = map[string]string{zfs.CanMountProperty: "on"}
 	}
-	return hosts.Run(ctx, h.target.Conn, hosts.OpSetProperties, a)
+	return hosts.Run(ctx, h.ends.Target.Conn, hosts.OpSetProperties, a)
 }

@@ -7,6 +7,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -18,36 +19,36 @@ import (
 func RunMount(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
 	req.Source = req.Target // the job has one host
 	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), mount: true, remount: map[string]bool{}}
-	defer t.release()
+	defer t.ends.Release()
 	t.report.Schema, t.report.Source, t.report.Plan = "zxfer.restore/v1", "", &plan.Plan{}
 	return t.finish(outcome.Settle(ctx, t.mountTree(ctx)))
 }
 
 func (t *restoreJob) mountTree(ctx context.Context) error {
-	if err := t.reach(ctx); err != nil {
+	if err := t.ends.Reach(ctx); err != nil {
 		return err
 	}
-	if err := t.target.Require(ctx, hosts.OpMount); err != nil {
-		return unchanged(err)
+	if err := t.ends.Target.Conn.Require(ctx, hosts.OpMount); err != nil {
+		return ends.Unchanged(err)
 	}
 	root := t.req.Target.Name
-	listing, err := t.target.List(ctx, hosts.ListQuery{Dataset: root, Recursive: t.req.Plan.Recursive})
+	listing, err := t.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: root, Recursive: t.req.Plan.Recursive})
 	if err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	switch d := listing.Find(root); {
 	case d == nil:
-		return fault.Refusef("list them: "+t.target.Command("zfs", "list"), "%s: %s: no such dataset", t.target.Label(), root)
+		return fault.Refusef("list them: "+t.ends.Target.Conn.Command("zfs", "list"), "%s: %s: no such dataset", t.ends.Target.Conn.Label(), root)
 	case t.req.Plan.Recursive:
 	case d.Type != zfs.Filesystem:
-		return fault.Refusef("", "%s: %s is a volume, which has no mountpoint", t.target.Label(), root)
+		return fault.Refusef("", "%s: %s is a volume, which has no mountpoint", t.ends.Target.Conn.Label(), root)
 	case d.Get("canmount") == "off" || !strings.HasPrefix(d.Get("mountpoint"), "/"):
-		return fault.Refusef(t.target.Command("zfs", "set", "canmount=noauto", "mountpoint=/PATH", root)+"\nthen run the same command again",
-			"%s: %s cannot be mounted: it has canmount=%s and mountpoint=%s", t.target.Label(), root, d.Get("canmount"), d.Get("mountpoint"))
+		return fault.Refusef(t.ends.Target.Conn.Command("zfs", "set", "canmount=noauto", "mountpoint=/PATH", root)+"\nthen run the same command again",
+			"%s: %s cannot be mounted: it has canmount=%s and mountpoint=%s", t.ends.Target.Conn.Label(), root, d.Get("canmount"), d.Get("mountpoint"))
 	}
 	others, err := t.otherMountpoints(ctx)
 	if err != nil {
-		return unchanged(err)
+		return ends.Unchanged(err)
 	}
 	h := newHandover(t, &listing)
 	var all []zfs.MountRequest
@@ -58,12 +59,12 @@ func (t *restoreJob) mountTree(ctx context.Context) error {
 			continue
 		}
 		if d.Inconsistent() || d.Properties[zfs.RestoreProperty].Local() {
-			return fault.Refusef("repeat the restore", "%s: the restore of %s is not complete", t.target.Label(), d.Name)
+			return fault.Refusef("repeat the restore", "%s: the restore of %s is not complete", t.ends.Target.Conn.Label(), d.Name)
 		}
 		for _, name := range others[d.Get("mountpoint")] {
 			if name != d.Name {
-				return fault.Refusef("choose another mountpoint: "+t.target.Command("zfs", "set", "mountpoint=/PATH", d.Name),
-					"%s: %s cannot mount at %s: it is the mountpoint of %s, which is not mounted now", t.target.Label(), d.Name, d.Get("mountpoint"), name)
+				return fault.Refusef("choose another mountpoint: "+t.ends.Target.Conn.Command("zfs", "set", "mountpoint=/PATH", d.Name),
+					"%s: %s cannot mount at %s: it is the mountpoint of %s, which is not mounted now", t.ends.Target.Conn.Label(), d.Name, d.Get("mountpoint"), name)
 			}
 		}
 		all = append(all, zfs.MountRequest{Dataset: d.Name, Over: own && !pending, Trusted: own && !pending, Boot: pending})
@@ -74,7 +75,7 @@ func (t *restoreJob) mountTree(ctx context.Context) error {
 			return err
 		}
 		if err := h.mountOne(ctx, at, m); err != nil {
-			return changed(err)
+			return ends.Changed(err)
 		}
 	}
 	if len(h.left) == 0 {
@@ -82,10 +83,10 @@ func (t *restoreJob) mountTree(ctx context.Context) error {
 	}
 	hint := ""
 	for _, command := range h.keys {
-		hint += t.target.At().PromptLine(command) + "\n"
+		hint += t.ends.Target.Conn.At().PromptLine(command) + "\n"
 	}
 	for _, command := range h.places {
-		hint += t.target.At().Line(command) + "\n"
+		hint += t.ends.Target.Conn.At().Line(command) + "\n"
 	}
-	return fault.Failf(hint+"then run the same command again", "%s: not mounted: %s", t.target.Label(), finding.JoinFirst(h.left, 3))
+	return fault.Failf(hint+"then run the same command again", "%s: not mounted: %s", t.ends.Target.Conn.Label(), finding.JoinFirst(h.left, 3))
 }

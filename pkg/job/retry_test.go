@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -19,11 +20,11 @@ import (
 func TestTransient(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{tcp.ErrConnectionLost, hosts.ErrLost, &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Busy}, &zfs.Error{Kind: zfs.Incomplete}} {
-		require.True(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
+		require.True(t, ends.Transient(fmt.Errorf("x: %w", err)), "%v", err)
 	}
 	for _, err := range []error{tcp.ErrTampered, tcp.ErrDial, &zfs.Error{Kind: zfs.NoSpace}, &zfs.Error{Kind: zfs.Permission}, context.Canceled,
 		errors.Join(tcp.ErrTampered, tcp.ErrConnectionLost)} {
-		require.False(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
+		require.False(t, ends.Transient(fmt.Errorf("x: %w", err)), "%v", err)
 	}
 }
 
@@ -47,14 +48,14 @@ func TestLoop(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said []string
-				l := newLoop("pool/a", 2, func(s string) { said = append(said, s) })
+				l := ends.NewLoop("pool/a", 2, func(s string) { said = append(said, s) })
 				l.Try = func(context.Context, int) (err error) {
 					if len(tt.tries) > 0 {
 						err, tt.tries = tt.tries[0], tt.tries[1:]
 					}
 					return err
 				}
-				l.Retryable = func(err, _ error) bool { return transient(err) }
+				l.Retryable = func(err, _ error) bool { return ends.Transient(err) }
 				err := l.Run(t.Context())
 				require.Len(t, said, len(tt.log))
 				for i, number := range tt.log {
@@ -66,7 +67,7 @@ func TestLoop(t *testing.T) {
 				}
 				require.ErrorContains(t, err, tt.says)
 				require.Equal(t, tt.class, fault.ClassOf(err))
-				require.Equal(t, tt.class == fault.Interrupted, fault.HintOf(err) == resumes)
+				require.Equal(t, tt.class == fault.Interrupted, fault.HintOf(err) == ends.Resumes)
 			})
 		})
 	}
@@ -85,7 +86,7 @@ func TestRetriesAreInterrupted(t *testing.T) {
 					stop()
 				}
 			}
-			l := newLoop("pool/a", 9, log)
+			l := ends.NewLoop("pool/a", 9, log)
 			l.Try = func(context.Context, int) error {
 				if tries++; at == "try" {
 					stop()
@@ -97,7 +98,7 @@ func TestRetriesAreInterrupted(t *testing.T) {
 			err := l.Run(ctx)
 			require.EqualError(t, err, "pool/a: interrupted", at)
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err))
-			require.Equal(t, resumes, fault.HintOf(err))
+			require.Equal(t, ends.Resumes, fault.HintOf(err))
 			require.Equal(t, 1, tries)
 		})
 	}
@@ -160,7 +161,7 @@ func TestStreamCompletedByOtherCommand(t *testing.T) {
 func TestUnplannedStreamIsRetriedOnce(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("%w; target: %w", &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Unplanned})
-	require.True(t, transient(err))
-	require.False(t, repeated(nil, err))
-	require.True(t, repeated(err, err))
+	require.True(t, ends.Transient(err))
+	require.False(t, ends.Repeated(nil, err))
+	require.True(t, ends.Repeated(err, err))
 }

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
@@ -48,7 +49,7 @@ type Send struct {
 // nothing was changed on either side, and Interrupted if the same command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := newSendJob(req, at, rep)
-	defer t.release()
+	defer t.ends.Release()
 	return t.finish(outcome.Settle(ctx, t.send(ctx)))
 }
 
@@ -82,7 +83,7 @@ func (t *sendJob) send(ctx context.Context) error {
 		if err = t.surveyAndPlan(ctx, &whole, whole.survey); err == nil {
 			err = t.admit()
 		}
-		err = changed(err)
+		err = ends.Changed(err)
 	}
 	if err == nil {
 		err = t.deliver(ctx)
@@ -109,7 +110,7 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 		}
 	}
 	taken := t.rep.Activity("taking snapshots of " + english.Plural(len(names), "dataset", ""))
-	err := hosts.Run(ctx, t.source.Conn, hosts.OpSnapshot, names)
+	err := hosts.Run(ctx, t.ends.Source.Conn, hosts.OpSnapshot, names)
 	taken()
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", t.req.TakeSnapshot, err)
@@ -144,14 +145,14 @@ func (t *sendJob) deliver(ctx context.Context) error {
 		err = t.retryLost(ctx, t.verifyAll)
 	}
 	if t.changed.Load() {
-		err = changed(err)
+		err = ends.Changed(err)
 	}
 	return err
 }
 
 // joinInterrupted replaces the errors of the interrupted datasets with one, which counts what arrived.
 func (t *sendJob) joinInterrupted(errs []error) []error {
-	others := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, errInterrupted) })
+	others := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, ends.ErrInterrupted) })
 	if len(others) == len(errs) {
 		return errs
 	}
@@ -162,7 +163,7 @@ func (t *sendJob) joinInterrupted(errs []error) []error {
 			complete++
 		}
 	}
-	return append(others, fault.Interrupt(resumes, fmt.Errorf("%s: %w: %d of %s complete, %s sent", t.req.Plan.Source, errInterrupted,
+	return append(others, fault.Interrupt(ends.Resumes, fmt.Errorf("%s: %w: %d of %s complete, %s sent", t.req.Plan.Source, ends.ErrInterrupted,
 		complete, english.Plural(t.report.Plan.Steps(), "stream", ""), size.Text(t.report.Bytes))))
 }
 
@@ -170,7 +171,7 @@ func (t *sendJob) joinInterrupted(errs []error) []error {
 // sent, because requested holds are placed then, too.
 func (t *sendJob) verifyAll(ctx context.Context) error {
 	p, target := t.report.Plan, t.state.Target
-	title := "verifying snapshots on " + t.target.Label()
+	title := "verifying snapshots on " + t.ends.Target.Conn.Label()
 	// Both listings run concurrently. The second one's result is checked last.
 	waitUnexpected, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, checkUnexpected(ctx, t.ends, t.req, p, &t.state.Target)

@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -22,9 +23,9 @@ type admission struct {
 
 // refuseOversized refuses the largest datasets until the target has space for the rest. It
 // returns the findings for the remaining plan.
-func (a *admission) refuseOversized(e *ends, p *plan.Plan, state *plan.State, skip []string) []finding.Finding {
+func (a *admission) refuseOversized(e *ends.Ends, p *plan.Plan, state *plan.State, skip []string) []finding.Finding {
 	for {
-		found := preflight.Send(e.input(state, p))
+		found := preflight.Send(e.Input(state, p))
 		block := preflight.Blocking(found, skip)
 		i := slices.IndexFunc(block, func(f finding.Finding) bool { return f.ID == preflight.Space })
 		if i < 0 {
@@ -36,7 +37,7 @@ func (a *admission) refuseOversized(e *ends, p *plan.Plan, state *plan.State, sk
 		}
 		p.Refuse(finding.Finding{
 			ID: plan.NoRoom, Source: d.Source, Target: d.Target, Remedy: block[i].Remedy,
-			Summary: fmt.Sprintf("%s: not enough space for %s: %s", e.target.Label(), d.Target, block[i].Summary),
+			Summary: fmt.Sprintf("%s: not enough space for %s: %s", e.Target.Conn.Label(), d.Target, block[i].Summary),
 		})
 		a.removeRefused(p)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -55,7 +56,7 @@ type BatchResult struct {
 // results.
 func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
 	t := newSendJob(b.Send, at, rep)
-	defer t.release()
+	defer t.ends.Release()
 	res := &BatchResult{Report: t.report}
 	perDataset := &admission{}
 	if b.Review != nil {
@@ -79,7 +80,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
 	if t.report.Plan.Steps() > 0 || b.HistoriesAfter && !b.Newest {
-		defer rep.Activity("verifying snapshots on " + t.target.Label())()
+		defer rep.Activity("verifying snapshots on " + t.ends.Target.Conn.Label())()
 		if err := t.retryLost(ctx, func(ctx context.Context) error {
 			after, err := listAfter(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
 			if err == nil { // on error the listing from before remains valid
@@ -97,23 +98,23 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	if len(b.Copies) > 0 {
 		return res, nil // only these were listed
 	}
-	return res, unplannedError(t.target.Conn, t.report.Plan, &t.state.Target, &res.Target)
+	return res, unplannedError(t.ends.Target.Conn, t.report.Plan, &t.state.Target, &res.Target)
 }
 
 // surveyBatch lists the target of a batch and completes the state for planning.
-func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err error) {
+func surveyBatch(ctx context.Context, e *ends.Ends, b *Batch) (state plan.State, err error) {
 	target, err := plan.TargetName(b.Plan.Source, b.Plan.Target)
 	if err != nil {
 		return state, err
 	}
-	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label(), SourceAt: e.source.At(), TargetAt: e.target.At()}
+	state = plan.State{Source: b.Survey, SourceHost: e.Source.Conn.Label(), TargetHost: e.Target.Conn.Label(), SourceAt: e.Source.Conn.At(), TargetAt: e.Target.Conn.At()}
 	listed := false
 	if b.Listed != nil {
 		state.Target, listed = b.Listed(ctx)
 	}
 	if !listed {
 		if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
-			return state, MissingPool(e.target.Conn, target, err)
+			return state, ends.MissingPool(e.Target.Conn, target, err)
 		}
 	}
 	if b.DryRun {
@@ -127,7 +128,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 		}
 	}
 	if b.Plan.Carries().All {
-		if state.Source, err = localProperties(ctx, &e.source, state.Source); err != nil {
+		if state.Source, err = localProperties(ctx, &e.Source, state.Source); err != nil {
 			return state, err
 		}
 	}
@@ -142,12 +143,12 @@ func ListTarget(ctx context.Context, b *Batch, at *hosts.Set) (zfs.Listing, erro
 	if err != nil {
 		return zfs.Listing{}, err
 	}
-	return listTarget(ctx, newEnds(at, b.Source, b.Target, &b.Settings), b, nil, target)
+	return listTarget(ctx, ends.New(at, b.Source, b.Target, &b.Settings), b, nil, target)
 }
 
 // listAfter lists the target after a batch. If ctx has ended, it still tries for 30 seconds, so
 // that the report is accurate.
-func listAfter(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target string) (zfs.Listing, error) {
+func listAfter(ctx context.Context, e *ends.Ends, b *Batch, p *plan.Plan, target string) (zfs.Listing, error) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -159,15 +160,15 @@ func listAfter(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target stri
 // listTarget lists the copies of a batch. If they are unknown, incomplete or inconsistent, it
 // lists the whole target. After a move (after is not nil), it skips the pool, and lists full
 // histories unless Newest is set.
-func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
+func listTarget(ctx context.Context, e *ends.Ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
 	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, NoAncestors: after != nil}
 	q.Newest = b.Newest || after == nil && b.HistoriesAfter && !b.DryRun
 	some := q
 	some.Only = b.Copies
-	l, err := e.target.List(ctx, some)
+	l, err := e.Target.Conn.List(ctx, some)
 	broken := func(d *zfs.Dataset) bool { return d.Inconsistent() }
 	if err == nil && len(b.Copies) > 0 && (len(l.Datasets) != len(b.Copies) || slices.ContainsFunc(l.Datasets, broken)) {
-		l, err = e.target.List(ctx, q)
+		l, err = e.Target.Conn.List(ctx, q)
 	}
 	if err != nil || !q.Newest {
 		return l, err

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
 )
@@ -24,14 +25,14 @@ const parallelBlockSizes = 2
 
 // compareBlockSizes compares the block sizes of the datasets of a plan that start a new direction. It adds the
 // results that are not known yet, by BlockPair.Key. A lost connection is an error.
-func compareBlockSizes(ctx context.Context, e *ends, p *plan.Plan, known map[string]plan.BlockRisk) error {
+func compareBlockSizes(ctx context.Context, e *ends.Ends, p *plan.Plan, known map[string]plan.BlockRisk) error {
 	var pairs []*plan.BlockPair
 	for _, d := range p.BlockPairs() {
 		if _, compared := known[d.BlockPair().Key()]; !compared {
 			pairs = append(pairs, d.BlockPair())
 		}
 	}
-	risks, err := CompareBlockSizes(ctx, e.source.Conn, e.target.Conn, pairs, e.activity)
+	risks, err := CompareBlockSizes(ctx, e.Source.Conn, e.Target.Conn, pairs, e.Activity)
 	maps.Copy(known, risks)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -18,7 +19,7 @@ import (
 // their contents. It reads stored data on the target, so it finds damage that transport checks
 // cannot see.
 type contentComparison struct {
-	*ends
+	ends  *ends.Ends
 	state *plan.State // before the transfer
 	rep   Reporter
 }
@@ -183,7 +184,7 @@ func (c *contentComparison) locate(ctx context.Context, d *plan.Dataset, p strea
 	}
 	return fault.Failf(hint+"compare both sides before you overwrite one: the digests do not show which one is right",
 		"%s: the contents of %s@%s differ from %s@%s: %s",
-		c.target.Label(), d.Target, p.target.To, d.Source, p.source.To, where)
+		c.ends.Target.Conn.Label(), d.Target, p.target.To, d.Source, p.source.To, where)
 }
 
 // locateInObject describes the first difference inside an object.
@@ -207,17 +208,17 @@ func (c *contentComparison) locateInObject(ctx context.Context, p streamPair, ob
 // filesystem mounted.
 func (c *contentComparison) objectHint(d *plan.Dataset, p streamPair, object uint64) string {
 	for _, side := range []struct {
-		end     *end
+		end     *ends.End
 		listing *zfs.Listing
 		of      zfs.SendSpec
-	}{{&c.source, &c.state.Source, p.source}, {&c.target, &c.state.Target, p.target}} {
+	}{{&c.ends.Source, &c.state.Source, p.source}, {&c.ends.Target, &c.state.Target, p.target}} {
 		t := side.listing.Find(side.of.Dataset)
 		if d.Type != zfs.Filesystem || t == nil || t.Get("mounted") != "yes" || !filepath.IsAbs(t.Get("mountpoint")) {
 			continue
 		}
 		dir := filepath.Join(t.Get("mountpoint"), ".zfs/snapshot", side.of.To)
-		return fmt.Sprintf("to find the file on %s: %s\n", side.end.Label(),
-			side.end.Command("find", dir, "-xdev", "-inum", fmt.Sprint(object)))
+		return fmt.Sprintf("to find the file on %s: %s\n", side.end.Conn.Label(),
+			side.end.Conn.Command("find", dir, "-xdev", "-inum", fmt.Sprint(object)))
 	}
 	return ""
 }
@@ -225,14 +226,14 @@ func (c *contentComparison) objectHint(d *plan.Dataset, p streamPair, object uin
 // digests computes the digests on both sides concurrently.
 func (c *contentComparison) digests(ctx context.Context, p streamPair, within zfs.DigestRange) (source, target hosts.Digest, err error) {
 	g, ctx := errgroup.WithContext(ctx)
-	ask := func(e *end, of zfs.SendSpec, into *hosts.Digest) func() error {
+	ask := func(e *ends.End, of zfs.SendSpec, into *hosts.Digest) func() error {
 		return func() (err error) {
 			*into, err = hosts.Call(ctx, e.Conn, hosts.OpDigest, hosts.ContentQuery{SendSpec: of, Within: within})
 			return err
 		}
 	}
-	g.Go(ask(&c.source, p.source, &source))
-	g.Go(ask(&c.target, p.target, &target))
+	g.Go(ask(&c.ends.Source, p.source, &source))
+	g.Go(ask(&c.ends.Target, p.target, &target))
 	return source, target, g.Wait()
 }
 

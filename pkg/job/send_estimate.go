@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -21,7 +22,7 @@ const emptyStream = 2 * zfs.RecordSize
 
 // estimate asks the source for the size of every stream. With each, a stream whose snapshots
 // disappeared gets an unknown size instead of failing the others.
-func estimate(ctx context.Context, source *end, p *plan.Plan, listing *zfs.Listing, each bool) error {
+func estimate(ctx context.Context, source *ends.End, p *plan.Plan, listing *zfs.Listing, each bool) error {
 	var specs []zfs.SendSpec
 	var steps []*plan.Step
 	known := listing.ByName()
@@ -92,7 +93,7 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 
 // streamSizes estimates the streams. With each, it bisects after a failure, so that one missing
 // snapshot affects only its stream.
-func streamSizes(ctx context.Context, source *end, specs []zfs.SendSpec, each bool) ([]uint64, error) {
+func streamSizes(ctx context.Context, source *ends.End, specs []zfs.SendSpec, each bool) ([]uint64, error) {
 	sizes, err := hosts.Estimate(ctx, source.Conn, specs)
 	if err == nil || !each || !vanished(err) {
 		return sizes, err
@@ -122,15 +123,15 @@ func vanished(err error) bool {
 
 // warm starts the local libzfs_core, which takes a while, in the background. A single dataset
 // does not need it. The estimate reports any error. done cancels and waits.
-func warm(ctx context.Context, e *ends, req *Send) (done func()) {
-	if !req.Plan.Recursive || !e.source.Local() {
+func warm(ctx context.Context, e *ends.Ends, req *Send) (done func()) {
+	if !req.Plan.Recursive || !e.Source.Conn.Local() {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_, _ = hosts.Estimate(ctx, e.source.Conn, nil)
+		_, _ = hosts.Estimate(ctx, e.Source.Conn, nil)
 	}()
 	return func() { cancel(); <-over }
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -12,16 +13,16 @@ import (
 // placeBookmarks creates the bookmarks of --bookmark before the first stream: if zxfer is killed after
 // the snapshots arrived and they are destroyed on the source, the bookmarks remain as incremental
 // sources.
-func placeBookmarks(ctx context.Context, e *ends, p *plan.Plan) error {
+func placeBookmarks(ctx context.Context, e *ends.Ends, p *plan.Plan) error {
 	bookmarks := map[string]string{}
 	for _, d := range p.Datasets {
 		bookmarks[d.Source+"#"+d.Final.Name] = d.Final.In(d.Source)
 	}
-	return hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpBookmark, bookmarks)
+	return hosts.Run(ctx, hosts.By(e.Source.Conn.Retry), hosts.OpBookmark, bookmarks)
 }
 
 // placeHolds places the holds of --hold.
-func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
+func placeHolds(ctx context.Context, e *ends.Ends, req *Send, results []*DatasetResult) error {
 	tag := req.Hold
 	if tag == "" {
 		return nil
@@ -32,10 +33,10 @@ func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResul
 		// The snapshot may have another name on the target, because only its GUID was verified.
 		target = append(target, r.Target+"@"+r.NameOnTarget)
 	}
-	if err := hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: source}); err != nil {
+	if err := hosts.Run(ctx, hosts.By(e.Source.Conn.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: source}); err != nil {
 		return err
 	}
-	return changed(hosts.Run(ctx, hosts.By(e.target.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: target}))
+	return ends.Changed(hosts.Run(ctx, hosts.By(e.Target.Conn.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: target}))
 }
 
 // moveHolds moves holds of zxfer's jobs off snapshots that are about to be destroyed. It places
@@ -57,11 +58,11 @@ func moveHolds(ctx context.Context, target hosts.Runner, moves []plan.MovedHold)
 const maxHoldQueries = 2000
 
 // holds returns the hold tags of the source's oldest snapshots, nil if they cannot be read.
-func holds(ctx context.Context, source *end, l *zfs.Listing, log func(string)) map[string][]string {
+func holds(ctx context.Context, source *ends.End, l *zfs.Listing, log func(string)) map[string][]string {
 	names := l.SnapshotNames()
-	tags, err := source.Holds(ctx, names[:min(len(names), maxHoldQueries)])
+	tags, err := source.Conn.Holds(ctx, names[:min(len(names), maxHoldQueries)])
 	if err != nil {
-		log(fmt.Sprintf("%s: holds: %v", source.Label(), err))
+		log(fmt.Sprintf("%s: holds: %v", source.Conn.Label(), err))
 		return nil
 	}
 	return tags

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/zfs"
@@ -19,11 +20,11 @@ import (
 
 // keyDependents adds to a survey the target datasets that inherit their key from a copy whose key
 // changes.
-func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
+func keyDependents(ctx context.Context, e *ends.Ends, req plan.Request, state *plan.State) error {
 	if req.Recursive || !plan.NeedKeyDependents(req, *state) {
 		return nil
 	}
-	below, err := e.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true})
+	below, err := e.Target.Conn.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true})
 	for _, d := range below.Datasets {
 		if state.Target.Find(d.Name) == nil {
 			state.Target.Datasets = append(state.Target.Datasets, d)
@@ -67,13 +68,13 @@ func (m *datasetMove) changeKey(ctx context.Context, step *plan.Step, err error)
 // dataset gets the new key from its own stream, because it is locked only until that arrives.
 func (m *mover) makeEncryptionRoots(ctx context.Context, d *plan.Dataset, names []string) error {
 	for _, name := range names {
-		err := hosts.Run(ctx, hosts.By(m.target.Retry), hosts.OpMakeEncryptionRoot, name)
+		err := hosts.Run(ctx, hosts.By(m.ends.Target.Conn.Retry), hosts.OpMakeEncryptionRoot, name)
 		switch {
 		case err == nil:
 			m.newRoots.Store(name, true)
-		case (transient(err) || d.MustBecomeRoot(name)) && name == d.Target:
+		case (ends.Transient(err) || d.MustBecomeRoot(name)) && name == d.Target:
 			return m.recordChange(fmt.Errorf("%s must become an encryption root, as on the source: %w", name, err), 0)
-		case transient(err) || d.MustBecomeRoot(name):
+		case ends.Transient(err) || d.MustBecomeRoot(name):
 			return m.recordChange(fmt.Errorf("%s inherits its key from %s, which changes: %w", name, d.Target, err), 0)
 		default:
 			m.rep.Log(fmt.Sprintf("%s cannot be opened until the whole tree is received: %v", name, err))
@@ -97,9 +98,9 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		switch {
 		case err != nil:
 		case asserted:
-			err = hosts.Run(ctx, hosts.By(t.target.Retry), hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: root})
+			err = hosts.Run(ctx, hosts.By(t.ends.Target.Conn.Retry), hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: root})
 		default:
-			err = hosts.Run(ctx, hosts.By(t.target.Retry), hosts.OpInheritKey, d.Target)
+			err = hosts.Run(ctx, hosts.By(t.ends.Target.Conn.Retry), hosts.OpInheritKey, d.Target)
 		}
 		if err != nil {
 			if failures++; failures == 3 && len(joined) == 0 {
@@ -112,14 +113,14 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		case errors.Is(err, hosts.ErrLost): // the next step reports it
 			return
 		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // later sends do not repeat the message
-			kept[root+": "+whyNotJoined(t.target.At(), err, root, asserted)]++
+			kept[root+": "+whyNotJoined(t.ends.Target.Conn.At(), err, root, asserted)]++
 		}
 	}
 	for _, root := range slices.Sorted(maps.Keys(joined)) {
-		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s also opens %s below it", t.target.Label(), root, english.Plural(joined[root], "more dataset", "")))
+		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s also opens %s below it", t.ends.Target.Conn.Label(), root, english.Plural(joined[root], "more dataset", "")))
 	}
 	for _, why := range slices.Sorted(maps.Keys(kept)) {
-		t.rep.Log(fmt.Sprintf("%s: %s, in addition to %s", t.target.Label(), english.Plural(kept[why], "dataset remains an encryption root", "datasets remain encryption roots"), why))
+		t.rep.Log(fmt.Sprintf("%s: %s, in addition to %s", t.ends.Target.Conn.Label(), english.Plural(kept[why], "dataset remains an encryption root", "datasets remain encryption roots"), why))
 	}
 }
 

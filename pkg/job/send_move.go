@@ -14,6 +14,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -25,9 +26,9 @@ import (
 
 // mover moves datasets from source to target.
 type mover struct {
-	*ends
-	req *Send
-	rep Reporter
+	ends *ends.Ends
+	req  *Send
+	rep  Reporter
 	// surveyed is the state that the plan was made for, nil = unknown.
 	surveyed *plan.State
 	// checkPath evaluates the checks after a search for a path during the move; nil = there are none.
@@ -63,9 +64,9 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
 	gate := t.newGate()
-	remote := t.source.Do
-	if t.source.Local() {
-		remote = t.target.Do
+	remote := t.ends.Source.Conn.Do
+	if t.ends.Source.Conn.Local() {
+		remote = t.ends.Target.Conn.Do
 	}
 	t.queue = newQueue(ctx, remote, t.req.Parallel, gate)
 	t.releaseUnsuitable()
@@ -78,8 +79,8 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			for _, need := range d.Needs {
 				n := states[need]
 				<-n.done
-				if errors.Is(n.err, errInterrupted) {
-					st.err = interrupted(d.Source)
+				if errors.Is(n.err, ends.ErrInterrupted) {
+					st.err = ends.Interrupted(d.Source)
 					return
 				}
 				if n.err != nil {
@@ -95,13 +96,13 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			one := &datasetMove{mover: t.mover, planned: d, left: &left, turn: turn{gate: gate}}
 			end, err := one.begin(ctx)
 			if err != nil {
-				st.err = interrupted(d.Source)
+				st.err = ends.Interrupted(d.Source)
 				return
 			}
 			defer end()
-			l := newLoop(d.Source, t.req.Retries, t.rep.Log)
+			l := ends.NewLoop(d.Source, t.req.Retries, t.rep.Log)
 			l.Try, l.Progress = one.try, one.replan
-			l.Retryable = func(err, before error) bool { return transient(err) && !repeated(before, err) }
+			l.Retryable = func(err, before error) bool { return ends.Transient(err) && !ends.Repeated(before, err) }
 			st.err = l.Run(ctx)
 		})
 	}
@@ -175,7 +176,7 @@ func (m *datasetMove) try(ctx context.Context, tries int) error {
 	d := m.left
 	if d.EndsDirection {
 		end := zfs.PropertyChange{Dataset: d.Source, Revert: []string{zfs.DirectionProperty}}
-		if err := m.recordChange(hosts.Run(ctx, hosts.By(m.source.Do), hosts.OpSetProperties, end), 0); err != nil {
+		if err := m.recordChange(hosts.Run(ctx, hosts.By(m.ends.Source.Conn.Do), hosts.OpSetProperties, end), 0); err != nil {
 			return err
 		}
 	}
@@ -229,7 +230,7 @@ func (m *datasetMove) checkNewSnapshots(ctx context.Context) error {
 	if len(d.Steps) == 0 || !d.Steps[0].Receive.Rollback {
 		return nil
 	}
-	l, err := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
+	l, err := m.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
 	if err != nil {
 		return err
 	}
@@ -251,7 +252,7 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 			return err
 		}
 		m.rep.Log(fmt.Sprintf("%s is renamed to %s and sent in full: %s; when you no longer need it: %s",
-			d.Target, a.As, a.Why, m.target.Command("zfs", "destroy", "-r", a.As)))
+			d.Target, a.As, a.Why, m.ends.Target.Conn.Command("zfs", "destroy", "-r", a.As)))
 	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
@@ -311,7 +312,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 		err = m.explain(d, step, err)
 		r.Error = err.Error()
 		if ctx.Err() != nil { // the other host only sees a lost connection
-			r.Error = errInterrupted.Error()
+			r.Error = ends.ErrInterrupted.Error()
 		}
 	}
 	m.rep.Finished(id, r)
@@ -325,28 +326,28 @@ func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step) (connect.Lin
 	if l, ok := m.inline(step); ok {
 		return l, nil
 	}
-	m.opening.Lock()
-	defer m.opening.Unlock()
-	if !m.opened {
-		m.link = m.link.Expecting(step.Send.Flags.Raw, step.Bytes)
-		if err := m.searchPath(ctx, m.rep); err != nil {
-			return m.link, err
+	m.ends.Opening.Lock()
+	defer m.ends.Opening.Unlock()
+	if !m.ends.Opened {
+		m.ends.Link = m.ends.Link.Expecting(step.Send.Flags.Raw, step.Bytes)
+		if err := m.ends.SearchPath(ctx, m.rep); err != nil {
+			return m.ends.Link, err
 		}
 		if m.checkPath != nil {
 			m.pathError = m.checkPath()
 		}
 	}
-	return m.link, m.pathError
+	return m.ends.Link, m.pathError
 }
 
 // inline returns the link for a small stream, or false if the stream needs a path.
 func (m *datasetMove) inline(step *plan.Step) (connect.Link, bool) {
-	l, ok := m.chosen.Inline(inlineBytes(step))
+	l, ok := m.ends.Chosen.Inline(inlineBytes(step))
 	if !ok || m.lost {
 		return l, false
 	}
 	if m.queue != nil && !step.Receive.Rollback { // nothing may come between checkNewSnapshots and a rollback
-		last := step == &m.left.Steps[len(m.left.Steps)-1] && m.source.Local() // otherwise the target still stores it
+		last := step == &m.left.Steps[len(m.left.Steps)-1] && m.ends.Source.Conn.Local() // otherwise the target still stores it
 		l = m.queue.through(l, &m.turn, last)
 	}
 	return l, true
@@ -365,14 +366,14 @@ func (m *mover) streamEnds(link *connect.Link, d *plan.Dataset, step *plan.Step,
 	if len(step.Receive.Only) > 0 {
 		receiving.Stall = transfer.MaxStall // the source may read for hours before it finds a block
 	}
-	return connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}, Encrypted: d.Encrypted},
-		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving, Report: report}}
+	return connect.From{Host: m.ends.Source.Conn, What: hosts.SendStream{Spec: step.Send, Only: step.Receive.Only, Options: options}, Encrypted: d.Encrypted},
+		connect.To{Host: m.ends.Target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: receiving, Report: report}}
 }
 
 // explain adds the known cause to the error of a stream, in front of its hint.
 func (m *mover) explain(d *plan.Dataset, step *plan.Step, err error) error {
 	t := zfs.Transfer{
-		SourceAt: m.source.At(), SourceZFS: m.source.facts.ZFS, TargetZFS: m.target.facts.ZFS, Send: step.Send, Target: d.Target,
+		SourceAt: m.ends.Source.Conn.At(), SourceZFS: m.ends.Source.Facts.ZFS, TargetZFS: m.ends.Target.Facts.ZFS, Send: step.Send, Target: d.Target,
 		Corrective: step.Receive.Corrective, SourceEncrypted: step.Send.Flags.Raw,
 	}
 	if m.surveyed != nil {
@@ -421,16 +422,16 @@ func (m *mover) addUndoHint(ctx context.Context, d *plan.Dataset, err error) err
 	if !errors.Is(err, &zfs.Error{Kind: zfs.Modified}) {
 		return err
 	}
-	l, failed := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
+	l, failed := m.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
 	if t := l.Find(d.Target); failed == nil && t != nil && len(t.Versions) > 0 {
-		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.ModifiedHint(m.target.At(), t), Err: err}
+		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.ModifiedHint(m.ends.Target.Conn.At(), t), Err: err}
 	}
 	return err
 }
 
 // change runs an operation on the target and records that the target may have changed.
 func (m *mover) change(ctx context.Context, f func(hosts.Host) error) error {
-	return m.recordChange(m.target.Do(ctx, f), 0)
+	return m.recordChange(m.ends.Target.Conn.Do(ctx, f), 0)
 }
 
 // recordChange records that a host may have changed, except after a refusal without any
@@ -450,7 +451,7 @@ func (m *mover) addResult(r *StepResult) {
 
 // replan surveys and plans one dataset again. Conflicts are permanent errors, except
 // HalfReceived: right after an interruption the old receive may still be ending.
-func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*plan.Dataset, error) {
+func replan(ctx context.Context, e *ends.Ends, req plan.Request, d *plan.Dataset) (*plan.Dataset, error) {
 	if req.Restore && d.Source != req.Source { // it inherits the mountpoint of the tree's root
 		req.Set = maps.Clone(req.Set)
 		delete(req.Set, "mountpoint")
@@ -489,9 +490,9 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		return nil, err
 	}
 	if len(p.Datasets) != 1 || p.Datasets[0].Final.GUID != d.Final.GUID {
-		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed during the transfer", e.source.Label(), d.Final.In(d.Source))}
+		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed during the transfer", e.Source.Conn.Label(), d.Final.In(d.Source))}
 	}
-	if err := estimate(ctx, &e.source, &p, &state.Source, false); err != nil {
+	if err := estimate(ctx, &e.Source, &p, &state.Source, false); err != nil {
 		return nil, err
 	}
 	return p.Datasets[0], nil

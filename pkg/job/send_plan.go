@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/zfs"
@@ -16,11 +17,11 @@ import (
 
 // makePlan plans from state and looks up the additional facts that the plan needs. removeRefused,
 // if not nil, is called after each check. It must remove datasets with conflicts from the plan.
-func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State, removeRefused func(*plan.Plan)) (plan.Plan, error) {
+func makePlan(ctx context.Context, e *ends.Ends, req plan.Request, state *plan.State, removeRefused func(*plan.Plan)) (plan.Plan, error) {
 	if removeRefused == nil {
 		removeRefused = func(*plan.Plan) {}
 	}
-	state.SameHost = e.sameMachine()
+	state.SameHost = e.SameMachine()
 	p := plan.Make(req, *state)
 	more, err := lookUpHistories(ctx, e, &p, state)
 	if err != nil {
@@ -35,7 +36,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	}
 	plan.CheckBlockSizes(&p, req, *state, risks)
 	for _, name := range plan.NeedDescendants(&p, req) {
-		l, err := e.target.List(ctx, hosts.ListQuery{Dataset: name, Recursive: true, Versions: true, NoAncestors: true})
+		l, err := e.Target.Conn.List(ctx, hosts.ListQuery{Dataset: name, Recursive: true, Versions: true, NoAncestors: true})
 		if err != nil {
 			return p, err
 		}
@@ -49,7 +50,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 		plan.CheckBlockSizes(&p, req, *state, risks)
 	}
 	removeRefused(&p)
-	for _, check := range []func(context.Context, *ends, *plan.Plan, *plan.State) error{checkIVSets, lookUpZPLVersions, checkLosses} {
+	for _, check := range []func(context.Context, *ends.Ends, *plan.Plan, *plan.State) error{checkIVSets, lookUpZPLVersions, checkLosses} {
 		if len(p.Conflicts) > 0 {
 			break
 		}
@@ -63,10 +64,10 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 
 // lookUpHistories lists the complete histories of the target datasets for which the plan needs
 // them. It reports whether there are any.
-func lookUpHistories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (bool, error) {
+func lookUpHistories(ctx context.Context, e *ends.Ends, p *plan.Plan, state *plan.State) (bool, error) {
 	datasets, names := plan.NeedHistories(*p, *state)
 	if len(names) > 0 {
-		taken, err := e.target.Properties(ctx, names, []string{"guid"})
+		taken, err := e.Target.Conn.Properties(ctx, names, []string{"guid"})
 		if err != nil {
 			return false, err
 		}
@@ -82,12 +83,12 @@ func lookUpHistories(ctx context.Context, e *ends, p *plan.Plan, state *plan.Sta
 }
 
 // listHistories replaces datasets of a target listing with listings of all versions.
-func listHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []string) error {
+func listHistories(ctx context.Context, e *ends.Ends, l *zfs.Listing, datasets []string) error {
 	if len(datasets) == 0 {
 		return nil
 	}
 	slices.Sort(datasets)
-	whole, err := e.target.List(ctx, hosts.ListQuery{Dataset: l.Root, Only: slices.Compact(datasets), Versions: true, NoAncestors: true})
+	whole, err := e.Target.Conn.List(ctx, hosts.ListQuery{Dataset: l.Root, Only: slices.Compact(datasets), Versions: true, NoAncestors: true})
 	known := whole.ByName()
 	for i, d := range l.Datasets {
 		if w := known[d.Name]; w != nil {
@@ -101,18 +102,18 @@ func listHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []stri
 }
 
 // checkIVSets looks up the IV sets that raw incremental sends depend on.
-func checkIVSets(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+func checkIVSets(ctx context.Context, e *ends.Ends, p *plan.Plan, state *plan.State) error {
 	source, target := plan.NeedIVSets(*p)
 	if len(source) == 0 {
 		return nil
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		state.SourceIVSets, err = ivSets(gctx, &e.source, source)
+		state.SourceIVSets, err = ivSets(gctx, &e.Source, source)
 		return err
 	})
 	g.Go(func() (err error) {
-		state.TargetIVSets, err = ivSets(gctx, &e.target, target)
+		state.TargetIVSets, err = ivSets(gctx, &e.Target, target)
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -123,8 +124,8 @@ func checkIVSets(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) 
 }
 
 // ivSets returns the IV set GUIDs of versions by their GUID.
-func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, error) {
-	m, err := h.Properties(ctx, versions, []string{"guid", "ivsetguid"})
+func ivSets(ctx context.Context, h *ends.End, versions []string) (map[uint64]string, error) {
+	m, err := h.Conn.Properties(ctx, versions, []string{"guid", "ivsetguid"})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, 
 	for name, props := range m {
 		guid, err := zfs.ParseGUID(props["guid"].Value)
 		if err != nil {
-			return nil, fmt.Errorf("%s: guid of %s: %w", h.Label(), name, err)
+			return nil, fmt.Errorf("%s: guid of %s: %w", h.Conn.Label(), name, err)
 		}
 		if iv := props["ivsetguid"].Value; iv != "-" && iv != "" {
 			out[guid] = iv
@@ -142,29 +143,29 @@ func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, 
 }
 
 // lookUpZPLVersions looks up the filesystem versions that a preflight check needs.
-func lookUpZPLVersions(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+func lookUpZPLVersions(ctx context.Context, e *ends.Ends, p *plan.Plan, state *plan.State) error {
 	names := preflight.NeedZPL(p, &state.Source)
 	if len(names) == 0 {
 		return nil
 	}
-	found, err := e.source.Properties(ctx, names, []string{"version"})
+	found, err := e.Source.Conn.Properties(ctx, names, []string{"version"})
 	state.Source = withProperties(state.Source, found)
 	return err
 }
 
 // checkLosses looks up holds and clones that prevent a rollback of the target.
-func checkLosses(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+func checkLosses(ctx context.Context, e *ends.Ends, p *plan.Plan, state *plan.State) error {
 	names := plan.NeedLosses(*p)
 	if len(names) == 0 {
 		return nil
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		state.TargetHolds, err = e.target.Holds(gctx, names)
+		state.TargetHolds, err = e.Target.Conn.Holds(gctx, names)
 		return err
 	})
 	g.Go(func() error {
-		found, err := e.target.Properties(gctx, names, []string{"clones"})
+		found, err := e.Target.Conn.Properties(gctx, names, []string{"clones"})
 		state.TargetClones = map[string][]string{}
 		for name, of := range found {
 			if list := of["clones"].Value; list != "" && list != "-" {

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/job/measure"
 	"zxfer/pkg/option"
@@ -33,10 +34,10 @@ type sendJob struct {
 func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AllowKeyChange = slices.Contains(req.SkipChecks, plan.KeyChanged)
-	t := &sendJob{mover: &mover{req: &req, rep: rep, limitID: rand.Uint64(), ends: newEnds(at, req.Source, req.Target, &req.Settings)}, report: &Report{
+	t := &sendJob{mover: &mover{req: &req, rep: rep, limitID: rand.Uint64(), ends: ends.New(at, req.Source, req.Target, &req.Settings)}, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
-	t.surveyed, t.activity = &t.state, rep.Activity
+	t.surveyed, t.ends.Activity = &t.state, rep.Activity
 	t.checkPath = func() error { t.evaluate(); return t.admit() }
 	return t
 }
@@ -55,17 +56,17 @@ type jobRules struct {
 
 // prepareMove runs the stages before the first change.
 func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
-	s := stages{
-		survey:   func(ctx context.Context) error { return t.reachAndPlan(ctx, rules) },
-		admit:    t.admit,
-		moves:    t.needsPath,
-		evaluate: t.evaluate,
-		planned:  func() { t.rep.Planned(t.report) },
+	s := ends.Stages{
+		Survey:   func(ctx context.Context) error { return t.reachAndPlan(ctx, rules) },
+		Admit:    t.admit,
+		Moves:    t.needsPath,
+		Evaluate: t.evaluate,
+		Planned:  func() { t.rep.Planned(t.report) },
 	}
 	if t.req.Measure {
-		s.measure = func(ctx context.Context) error { return t.measure(ctx, !rules.simulated) }
+		s.Measure = func(ctx context.Context) error { return t.measure(ctx, !rules.simulated) }
 	}
-	return t.prepare(ctx, t.rep, &s)
+	return t.ends.Prepare(ctx, t.rep, &s)
 }
 
 // reachAndPlan reaches the hosts, surveys them and plans. The survey starts in the background while
@@ -73,11 +74,11 @@ func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
 func (t *sendJob) reachAndPlan(ctx context.Context, rules *jobRules) error {
 	survey, stop := async(ctx, rules.survey)
 	defer stop()
-	if err := withActivity(ctx, t.rep, "reaching "+t.remoteNames(), t.reach); err != nil {
+	if err := ends.WithActivity(ctx, t.rep, "reaching "+t.ends.RemoteNames(), t.ends.Reach); err != nil {
 		return err
 	}
-	t.report.Hosts = []HostReport{t.source.report("source"), t.target.report("target")}
-	if err := t.choose(t.req.Settings); err != nil {
+	t.report.Hosts = []ends.HostReport{t.ends.Source.Report("source"), t.ends.Target.Report("target")}
+	if err := t.ends.Choose(t.req.Settings); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -118,19 +119,19 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 	}
 	t.report.Plan = &p
 	if len(p.Conflicts) == 0 {
-		if err := estimate(ctx, &t.source, &p, &t.state.Source, rules.perDataset != nil); err != nil {
+		if err := estimate(ctx, &t.ends.Source, &p, &t.state.Source, rules.perDataset != nil); err != nil {
 			return err
 		}
 	}
 	if rules.perDataset != nil {
 		t.report.Findings = rules.perDataset.refuseOversized(t.ends, &p, &t.state, t.req.SkipChecks)
 	} else {
-		t.report.Findings = preflight.Send(t.input(&t.state, &p))
+		t.report.Findings = preflight.Send(t.ends.Input(&t.state, &p))
 	}
-	in := t.input(&t.state, &p)
+	in := t.ends.Input(&t.state, &p)
 	t.report.Growth = preflight.PlanGrowth(&in)
 	t.report.Commands = commands(&p)
-	t.report.Wire = wireReport(t.link, &p)
+	t.report.Wire = wireReport(t.ends.Link, &p)
 	return nil
 }
 
@@ -139,7 +140,7 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 func (t *sendJob) needsPath() bool {
 	for st := range t.largeSteps() {
 		if !t.req.Measure && !t.req.DryRun {
-			t.link = t.link.Expecting(st.Send.Flags.Raw, st.Bytes)
+			t.ends.Link = t.ends.Link.Expecting(st.Send.Flags.Raw, st.Bytes)
 		}
 		return true
 	}
@@ -150,7 +151,7 @@ func (t *sendJob) needsPath() bool {
 func (t *sendJob) largeSteps() iter.Seq[*plan.Step] {
 	return func(yield func(*plan.Step) bool) {
 		for _, st := range t.report.Plan.Streams() {
-			if _, inline := t.chosen.Inline(inlineBytes(st)); !inline && !yield(st) {
+			if _, inline := t.ends.Chosen.Inline(inlineBytes(st)); !inline && !yield(st) {
 				return
 			}
 		}
@@ -160,11 +161,11 @@ func (t *sendJob) largeSteps() iter.Seq[*plan.Step] {
 // releaseUnsuitable closes the connections that the path search kept, unless they suit a stream.
 func (t *sendJob) releaseUnsuitable() {
 	for st := range t.largeSteps() {
-		if t.link.Suits(st.Send.Flags.Raw, st.Bytes) {
+		if t.ends.Link.Suits(st.Send.Flags.Raw, st.Bytes) {
 			return
 		}
 	}
-	t.link.Release()
+	t.ends.Link.Release()
 }
 
 // inlineBytes returns the size of a stream for connect.Link.Inline, 0 if it must not go inline.
@@ -177,8 +178,8 @@ func inlineBytes(st *plan.Step) uint64 {
 
 // evaluate repeats the checks, now including the link.
 func (t *sendJob) evaluate() {
-	t.report.Findings = preflight.Send(t.input(&t.state, t.report.Plan))
-	t.report.Wire = wireReport(t.link, t.report.Plan)
+	t.report.Findings = preflight.Send(t.ends.Input(&t.state, t.report.Plan))
+	t.report.Wire = wireReport(t.ends.Link, t.report.Plan)
 }
 
 // admit refuses a plan with conflicts or blocking findings.
@@ -210,17 +211,17 @@ func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 // on the target. The source is skipped if its snapshot is not taken yet.
 func (t *sendJob) measure(ctx context.Context, taken bool) error {
 	p := t.report.Plan
-	m := t.measurer(t.largestStreamLink(p), measureTime, t.rep.Activity)
+	m := t.ends.Measurer(t.ends.LargestStreamLink(p), ends.MeasureTime, t.rep.Activity)
 	if err := m.OtherLoad(ctx); err != nil {
 		return err
 	}
 	var all measure.Rounds
-	if !t.sameHost() {
+	if !t.ends.SameHost() {
 		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
 	}
 	m.AddDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
 	err := m.Run(ctx, all)
-	t.report.Ceilings, t.links = m.Ceilings, m.Links
+	t.report.Ceilings, t.ends.Links = m.Ceilings, m.Links
 	t.evaluate()
 	t.report.Expected = m.Expected(p.Bytes(), streamOptions(t.req).BandLimit)
 	return err
@@ -234,7 +235,7 @@ func (t *sendJob) checkFree() error {
 	}
 	return fault.Refusef("to name the snapshot after the time: {{snapshot =}}\n"+
 		"to send the existing one, run the same command with "+t.snapshotSource().String()+" as source and without {{snapshot}}",
-		"%s: %s takes a new snapshot, but that name exists: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.JoinFirst(existing, 3))
+		"%s: %s takes a new snapshot, but that name exists: %s", t.ends.Source.Conn.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.JoinFirst(existing, 3))
 }
 
 func (t *sendJob) snapshotSource() endpoint.Endpoint {
@@ -243,7 +244,7 @@ func (t *sendJob) snapshotSource() endpoint.Endpoint {
 
 // retryLost retries f after a lost connection. f must be idempotent.
 func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) error {
-	l := newLoop("", t.req.Retries, t.rep.Log)
+	l := ends.NewLoop("", t.req.Retries, t.rep.Log)
 	l.Try = func(ctx context.Context, _ int) error { return f(ctx) }
 	l.Retryable = func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) }
 	return l.Run(ctx)
@@ -256,12 +257,12 @@ func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, fai
 	for i, d := range t.report.Plan.Datasets {
 		r := results[i]
 		of[d.Source] = r
-		r.NameOnTarget, r.Err = verify(t.target.Conn, d, arrived[d.Target], t.rep.Log)
+		r.NameOnTarget, r.Err = verify(t.ends.Target.Conn, d, arrived[d.Target], t.rep.Log)
 		if err := failed[d.Source]; err != nil {
 			r.Err = err
 		}
 		if r.Unset = t.unsetAccess(d, arrived[d.Target]); r.Unset != nil {
-			t.rep.Log(fmt.Sprintf("%s: %v: %s", t.target.Label(), r.Unset, fault.HintOf(r.Unset)))
+			t.rep.Log(fmt.Sprintf("%s: %v: %s", t.ends.Target.Conn.Label(), r.Unset, fault.HintOf(r.Unset)))
 		}
 		if first == nil {
 			first = r.Err

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -19,35 +20,35 @@ import (
 // of the target, which suffice for most plans. With newest, it lists all versions only of those
 // source datasets for which the plan needs them, if the source is a tree on the local host: ZFS
 // takes several lookups for each snapshot. For a remote source, that would cost a round trip.
-func survey(ctx context.Context, e *ends, req plan.Request, newest bool) (plan.State, error) {
-	state := plan.State{SourceHost: e.source.Label(), TargetHost: e.target.Label(), SourceAt: e.source.At(), TargetAt: e.target.At()}
+func survey(ctx context.Context, e *ends.Ends, req plan.Request, newest bool) (plan.State, error) {
+	state := plan.State{SourceHost: e.Source.Conn.Label(), TargetHost: e.Target.Conn.Label(), SourceAt: e.Source.Conn.At(), TargetAt: e.Target.Conn.At()}
 	target, err := plan.TargetName(req.Source, req.Target)
 	if err != nil {
 		return state, err
 	}
-	newest = newest && req.Recursive && e.source.Local() && plan.NewestSuffices(&req)
+	newest = newest && req.Recursive && e.Source.Conn.Local() && plan.NewestSuffices(&req)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		state.Source, err = e.source.List(gctx, hosts.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: !newest, Newest: newest})
+		state.Source, err = e.Source.Conn.List(gctx, hosts.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: !newest, Newest: newest})
 		name := req.Source
 		if req.Snapshot != "" {
 			name += "@" + req.Snapshot
 		}
-		err = MissingPool(e.source.Conn, name, err)
+		err = ends.MissingPool(e.Source.Conn, name, err)
 		if err == nil && req.Carries().All {
-			state.Source, err = localProperties(gctx, &e.source, state.Source)
+			state.Source, err = localProperties(gctx, &e.Source, state.Source)
 		}
 		return err
 	})
 	g.Go(func() (err error) {
-		state.Target, err = e.target.List(gctx, hosts.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
-		return MissingPool(e.target.Conn, target, err)
+		state.Target, err = e.Target.Conn.List(gctx, hosts.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
+		return ends.MissingPool(e.Target.Conn, target, err)
 	})
 	if err := g.Wait(); err != nil {
 		return state, err
 	}
 	if len(state.Source.Datasets) == 0 {
-		return state, noDataset(&e.source, req.Source)
+		return state, ends.NoDataset(&e.Source, req.Source)
 	}
 	if newest {
 		if err := sourceHistories(ctx, e, req, &state); err != nil {
@@ -59,7 +60,7 @@ func survey(ctx context.Context, e *ends, req plan.Request, newest bool) (plan.S
 
 // sourceHistories lists the versions of the source datasets whose history the plan needs. A dataset
 // that was recreated since the first listing keeps only its most recent snapshot.
-func sourceHistories(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
+func sourceHistories(ctx context.Context, e *ends.Ends, req plan.Request, state *plan.State) error {
 	names := plan.NeedSourceHistories(req, *state)
 	if len(names) == 0 {
 		return nil
@@ -68,7 +69,7 @@ func sourceHistories(ctx context.Context, e *ends, req plan.Request, state *plan
 	if q.Recursive = len(names) == len(state.Source.Datasets); !q.Recursive {
 		q.Only = names
 	}
-	whole, err := e.source.List(ctx, q)
+	whole, err := e.Source.Conn.List(ctx, q)
 	known := state.Source.ByName()
 	for _, w := range whole.Datasets {
 		if d := known[w.Name]; d != nil && w.GUID == d.GUID {
@@ -79,9 +80,9 @@ func sourceHistories(ctx context.Context, e *ends, req plan.Request, state *plan
 }
 
 // surveySource queries other facts that the plan needs from the source.
-func surveySource(ctx context.Context, e *ends, req plan.Request, state *plan.State) (err error) {
+func surveySource(ctx context.Context, e *ends.Ends, req plan.Request, state *plan.State) (err error) {
 	if names := plan.NeedCreated(req, state); len(names) > 0 {
-		if state.SourceCreated, err = e.source.Created(ctx, names); err != nil {
+		if state.SourceCreated, err = e.Source.Conn.Created(ctx, names); err != nil {
 			return err
 		}
 	}
@@ -90,40 +91,40 @@ func surveySource(ctx context.Context, e *ends, req plan.Request, state *plan.St
 
 // surveyOrigins looks up the origins of clones outside the listings: their GUIDs on the source,
 // and whether the target has them.
-func surveyOrigins(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
+func surveyOrigins(ctx context.Context, e *ends.Ends, req plan.Request, state *plan.State) error {
 	source, target := plan.NeedOrigins(req, *state)
 	if len(source) == 0 {
 		return nil
 	}
-	guids := func(h *end, names []string) (map[string]uint64, error) {
-		m, err := h.Properties(ctx, names, []string{"guid"})
+	guids := func(h *ends.End, names []string) (map[string]uint64, error) {
+		m, err := h.Conn.Properties(ctx, names, []string{"guid"})
 		if err != nil {
 			return nil, err
 		}
 		out := make(map[string]uint64, len(m))
 		for name, props := range m {
 			if out[name], err = zfs.ParseGUID(props["guid"].Value); err != nil {
-				return nil, fmt.Errorf("%s: guid of %s: %w", h.Label(), name, err)
+				return nil, fmt.Errorf("%s: guid of %s: %w", h.Conn.Label(), name, err)
 			}
 		}
 		return out, nil
 	}
 	var err error
-	if state.SourceOrigins, err = guids(&e.source, source); err != nil {
+	if state.SourceOrigins, err = guids(&e.Source, source); err != nil {
 		return err
 	}
-	state.TargetOrigins, err = guids(&e.target, target)
+	state.TargetOrigins, err = guids(&e.Target, target)
 	return err
 }
 
 // localProperties returns a copy of the listing with all locally set properties, which the
 // planner carries over.
-func localProperties(ctx context.Context, source *end, l zfs.Listing) (zfs.Listing, error) {
+func localProperties(ctx context.Context, source *ends.End, l zfs.Listing) (zfs.Listing, error) {
 	var names []string
 	for _, d := range l.Datasets {
 		names = append(names, d.Name)
 	}
-	m, err := source.Properties(ctx, names, nil)
+	m, err := source.Conn.Properties(ctx, names, nil)
 	if err != nil {
 		return l, err
 	}
@@ -145,11 +146,11 @@ func withProperties(l zfs.Listing, more map[string]map[string]zfs.Property) zfs.
 }
 
 // resolve replaces a source that is a mounted path with its dataset.
-func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
+func resolve(ctx context.Context, e *ends.Ends, req *Send, log func(string)) error {
 	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
 		return nil
 	}
-	dataset, err := hosts.Call(ctx, e.source.Conn, hosts.OpDatasetOf, req.Source.Name)
+	dataset, err := hosts.Call(ctx, e.Source.Conn, hosts.OpDatasetOf, req.Source.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem\nto copy devices and image files, use zxfer dev",
 			"%s is not on a ZFS filesystem", req.Source)

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
@@ -165,7 +166,7 @@ func TestShortSurveyMakesSamePlan(t *testing.T) {
 			for _, rollback := range []bool{false, true} {
 				req.Plan.Rollback = rollback
 				made := func(short bool) plan.Plan {
-					e := newEnds(hosts.New(w), req.Source, req.Target, &req.Settings)
+					e := ends.New(hosts.New(w), req.Source, req.Target, &req.Settings)
 					state, err := survey(t.Context(), e, req.Plan, short)
 					require.NoError(t, err)
 					p, err := makePlan(t.Context(), e, req.Plan, &state, nil)

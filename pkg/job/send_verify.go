@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -40,17 +41,17 @@ func (t *sendJob) reportedArrival() (zfs.Listing, bool) {
 
 // listArrived lists the plan's datasets and snapshots on the target. If one is missing by name,
 // for example because it was renamed, or contents are to be compared, it lists everything.
-func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
+func listArrived(ctx context.Context, e *ends.Ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
 	all := hosts.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, NoAncestors: true}
 	if req.Verify {
-		return e.target.List(ctx, all)
+		return e.Target.Conn.List(ctx, all)
 	}
 	var names []string
 	earlier := before.Target.ByName()
 	for _, d := range p.Datasets {
 		names = append(names, d.Target, arrivedName(d, earlier[d.Target]))
 	}
-	found, err := e.target.Properties(ctx, names, append([]string{"guid", "canmount", "readonly"}, zfs.ListedAccess()...))
+	found, err := e.Target.Conn.Properties(ctx, names, append([]string{"guid", "canmount", "readonly"}, zfs.ListedAccess()...))
 	if err != nil {
 		return zfs.Listing{}, err
 	}
@@ -59,7 +60,7 @@ func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *
 		name := arrivedName(d, earlier[d.Target])
 		t, snapshot := found[d.Target], found[name]
 		if t == nil || snapshot["guid"].Value != strconv.FormatUint(d.Final.GUID, 10) {
-			return e.target.List(ctx, all)
+			return e.Target.Conn.List(ctx, all)
 		}
 		at := d.Final
 		_, at.Name, _ = strings.Cut(name, "@")
@@ -130,7 +131,7 @@ func (m *mover) unsetAccess(d *plan.Dataset, copied *zfs.Dataset) error {
 		set += " " + zfs.CommandLine([]string{name + "=" + lacks[name]})
 	}
 	hint := "as root: " + set + " " + zfs.CommandLine([]string{d.Target})
-	if user := m.target.facts.User; user != "" && !m.target.facts.Root {
+	if user := m.ends.Target.Facts.User; user != "" && !m.ends.Target.Facts.Root {
 		hint = "as root once: " + zfs.CommandLine([]string{"zfs", "allow", "-u", user, strings.Join(slices.Sorted(maps.Keys(lacks)), ","), d.Target})
 	}
 	return fault.Failf(hint, "%s lacks %s of its source: zfs receive could not set it", d.Target, zfs.JoinValues(lacks))
@@ -138,11 +139,11 @@ func (m *mover) unsetAccess(d *plan.Dataset, copied *zfs.Dataset) error {
 
 // checkUnexpected returns an error if new datasets exist below the target that the plan did not
 // send. zfs.Gate checks streams; this checks the result.
-func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *zfs.Listing) error {
+func checkUnexpected(ctx context.Context, e *ends.Ends, req *Send, p *plan.Plan, before *zfs.Listing) error {
 	if p.Steps() == 0 || !req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // or the earlier descendants are unknown
 	}
-	after, err := e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Recursive: true, NoAncestors: true, Changed: true})
+	after, err := e.Target.Conn.List(ctx, hosts.ListQuery{Dataset: before.Root, Recursive: true, NoAncestors: true, Changed: true})
 	if err != nil {
 		return err
 	}
@@ -150,10 +151,10 @@ func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, befo
 	if len(unknown) == 0 {
 		return nil
 	}
-	if after, err = e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Only: unknown, NoAncestors: true, Newest: true}); err != nil {
+	if after, err = e.Target.Conn.List(ctx, hosts.ListQuery{Dataset: before.Root, Only: unknown, NoAncestors: true, Newest: true}); err != nil {
 		return err
 	}
-	return unplannedError(e.target.Conn, p, before, &after)
+	return unplannedError(e.Target.Conn, p, before, &after)
 }
 
 func unplannedError(at *hosts.Conn, p *plan.Plan, before, after *zfs.Listing) error {

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport"
@@ -89,7 +90,7 @@ func TestVerifyTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)
 		s := newSendJob(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, silent{})
-		s.target = end{Conn: at.Get("", &transport.Settings{})}
+		s.ends.Target = ends.End{Conn: at.Get("", &transport.Settings{})}
 		s.report.Plan = &plan.Plan{}
 		var there zfs.Listing
 		for i := range n {

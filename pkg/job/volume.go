@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -53,20 +54,20 @@ type volumeJob struct {
 }
 
 func (v *volumeJob) run(ctx context.Context) error {
-	err := v.prepare(ctx, v.rep, &stages{
-		survey: func(ctx context.Context) error {
-			return withActivity(ctx, v.rep, fmt.Sprintf("inspecting %s and %s", v.req.Source, v.req.Target), v.survey)
+	err := v.ends.Prepare(ctx, v.rep, &ends.Stages{
+		Survey: func(ctx context.Context) error {
+			return ends.WithActivity(ctx, v.rep, fmt.Sprintf("inspecting %s and %s", v.req.Source, v.req.Target), v.survey)
 		},
-		admit:    v.admit,
-		moves:    func() bool { return !v.req.Compare && !v.volume.UpToDate },
-		evaluate: v.evaluate,
-		planned:  func() { v.rep.DevicePlanned(v.report) },
+		Admit:    v.admit,
+		Moves:    func() bool { return !v.req.Compare && !v.volume.UpToDate },
+		Evaluate: v.evaluate,
+		Planned:  func() { v.rep.DevicePlanned(v.report) },
 	})
 	switch {
 	case err != nil || v.req.DryRun:
 		return err
 	case v.req.Compare:
-		return unchanged(v.timed(ctx, v.compare))
+		return ends.Unchanged(v.timed(ctx, v.compare))
 	}
 	if !v.volume.UpToDate {
 		err = v.timed(ctx, v.send)
@@ -80,13 +81,13 @@ func (v *volumeJob) run(ctx context.Context) error {
 // verify compares the whole target with the snapshot.
 func (v *volumeJob) verify(ctx context.Context) error {
 	defer v.rep.Activity("comparing " + v.req.Target.String() + " with " + v.volume.Snapshot)()
-	facts, err := hosts.Call(ctx, v.target.Conn, hosts.OpInspectDevice, v.task.Target.Path)
+	facts, err := hosts.Call(ctx, v.ends.Target.Conn, hosts.OpInspectDevice, v.task.Target.Path)
 	if err != nil {
-		return changed(err)
+		return ends.Changed(err)
 	}
 	v.task.Target = facts
 	tries := len(v.report.Results)
-	err = changed(v.compare(ctx))
+	err = ends.Changed(v.compare(ctx))
 	if all := v.report.Results; tries > 0 && len(all) > tries { // the digests belong to the copy
 		all[tries-1].SourceDigest, all[tries-1].TargetDigest = all[tries].SourceDigest, all[tries].TargetDigest
 	}
@@ -105,30 +106,30 @@ func (v *volumeJob) survey(ctx context.Context) error {
 	var to device.Facts
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if v.source.facts, err = v.source.Facts(gctx); err == nil {
-			listing, err = v.source.List(gctx, hosts.ListQuery{Dataset: dataset, NoAncestors: true, Versions: true})
-			err = MissingPool(v.source.Conn, dataset, err)
+		if v.ends.Source.Facts, err = v.ends.Source.Conn.Facts(gctx); err == nil {
+			listing, err = v.ends.Source.Conn.List(gctx, hosts.ListQuery{Dataset: dataset, NoAncestors: true, Versions: true})
+			err = ends.MissingPool(v.ends.Source.Conn, dataset, err)
 		}
 		return err
 	})
 	g.Go(func() (err error) {
-		if v.target.facts, err = hosts.Call(gctx, v.target.Conn, hosts.OpHostFacts, hosts.None{}); err == nil {
-			to, err = hosts.Call(gctx, v.target.Conn, hosts.OpInspectDevice, path.Clean(v.req.Target.Name))
+		if v.ends.Target.Facts, err = hosts.Call(gctx, v.ends.Target.Conn, hosts.OpHostFacts, hosts.None{}); err == nil {
+			to, err = hosts.Call(gctx, v.ends.Target.Conn, hosts.OpInspectDevice, path.Clean(v.req.Target.Name))
 		}
-		if err != nil && v.target.Local() {
+		if err != nil && v.ends.Target.Conn.Local() {
 			err = fmt.Errorf("local: %w", err)
 		}
 		return err
 	})
-	g.Go(func() error { v.source.system = v.source.System(gctx); return nil })
-	g.Go(func() error { v.target.system = v.target.System(gctx); return nil })
+	g.Go(func() error { v.ends.Source.System = v.ends.Source.Conn.System(gctx); return nil })
+	g.Go(func() error { v.ends.Target.System = v.ends.Target.Conn.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
 	listing.DropSnapshots(zfs.HealPrefix)
 	d := listing.Find(dataset)
 	if d == nil {
-		return noDataset(&v.source, dataset)
+		return ends.NoDataset(&v.ends.Source, dataset)
 	}
 	at, err := v.chooseSnapshot(d, snapshot)
 	if err != nil {
@@ -146,11 +147,11 @@ func (v *volumeJob) survey(ctx context.Context) error {
 	if err := v.prepareReport(d); err != nil || v.req.Compare {
 		return err
 	}
-	if err := v.choose(v.req.Settings); err != nil {
+	if err := v.ends.Choose(v.req.Settings); err != nil {
 		return err
 	}
 	if !v.volume.UpToDate {
-		sizes, err := hosts.Estimate(ctx, v.source.Conn, []zfs.SendSpec{v.spec()})
+		sizes, err := hosts.Estimate(ctx, v.ends.Source.Conn, []zfs.SendSpec{v.spec()})
 		if err != nil {
 			return err
 		}
@@ -182,14 +183,14 @@ func (v *volumeJob) chooseSnapshot(d *zfs.Dataset, name string) (zfs.Version, er
 	if name == "" {
 		latest, ok := d.Latest()
 		if !ok {
-			return latest, fault.Refusef("take one: "+v.source.Command("zfs", "snapshot", d.Name+"@NAME"), "%s has no snapshot", v.req.Source)
+			return latest, fault.Refusef("take one: "+v.ends.Source.Conn.Command("zfs", "snapshot", d.Name+"@NAME"), "%s has no snapshot", v.req.Source)
 		}
 		return latest, nil
 	}
 	all := d.Snapshots()
 	i := slices.IndexFunc(all, func(s zfs.Version) bool { return s.Name == name })
 	if i < 0 {
-		return zfs.Version{}, fault.Refusef("list them: "+v.source.Command("zfs", "list", "-t", "snapshot", d.Name), "%s does not exist", v.req.Source)
+		return zfs.Version{}, fault.Refusef("list them: "+v.ends.Source.Conn.Command("zfs", "list", "-t", "snapshot", d.Name), "%s does not exist", v.req.Source)
 	}
 	return all[i], nil
 }
@@ -197,7 +198,7 @@ func (v *volumeJob) chooseSnapshot(d *zfs.Dataset, name string) (zfs.Version, er
 // describe queries the size of the volume in a snapshot, which may have changed since.
 func (v *volumeJob) describe(ctx context.Context, at zfs.Version) (device.VolumeSnapshot, error) {
 	s := device.VolumeSnapshot{Dataset: v.dataset, Name: at.Name, GUID: at.GUID}
-	found, err := hosts.Call(ctx, v.source.Conn, hosts.OpProperties, hosts.PropertyQuery{Names: []string{s.String(), v.dataset}, Properties: []string{"volsize", "volblocksize"}})
+	found, err := hosts.Call(ctx, v.ends.Source.Conn, hosts.OpProperties, hosts.PropertyQuery{Names: []string{s.String(), v.dataset}, Properties: []string{"volsize", "volblocksize"}})
 	if err != nil {
 		return s, err
 	}
@@ -205,7 +206,7 @@ func (v *volumeJob) describe(ctx context.Context, at zfs.Version) (device.Volume
 		value := found[of][name].Value
 		n, nerr := strconv.ParseInt(value, 10, 64)
 		if err == nil && (nerr != nil || n <= 0 || n > most || n%512 != 0) {
-			err = fmt.Errorf("%s: %s has the %s %q", v.source.Label(), of, name, value)
+			err = fmt.Errorf("%s: %s has the %s %q", v.ends.Source.Conn.Label(), of, name, value)
 		}
 		return n
 	}
@@ -273,10 +274,10 @@ func (v *volumeJob) prepareReport(d *zfs.Dataset) error {
 		v.report.Digest = v.task.Options.Digest()
 	}
 	v.sourceDigest = func(ctx context.Context, progress func(transfer.Progress)) (device.Digest, error) {
-		return hosts.Watch(ctx, v.source.Conn, hosts.OpDigestVolume, hosts.VolumeDigestQuery{Snapshot: v.write.Snapshot, Options: v.task.Options}, progress)
+		return hosts.Watch(ctx, v.ends.Source.Conn, hosts.OpDigestVolume, hosts.VolumeDigestQuery{Snapshot: v.write.Snapshot, Options: v.task.Options}, progress)
 	}
 	if d.Encrypted() && !d.KeyLoaded() {
-		return fault.Refusef("load it: "+v.source.At().Prompt("zfs", "load-key", "-r", d.Name), "%s: the key of %s is not loaded, and ZFS can read its data only with the key", v.source.Label(), d.Name)
+		return fault.Refusef("load it: "+v.ends.Source.Conn.At().Prompt("zfs", "load-key", "-r", d.Name), "%s: the key of %s is not loaded, and ZFS can read its data only with the key", v.ends.Source.Conn.Label(), d.Name)
 	}
 	if v.req.Compare {
 		if v.write.Target.Kind == device.KindMissing {
@@ -307,11 +308,11 @@ func (v *volumeJob) spec() zfs.SendSpec {
 
 // send copies the snapshot and retries after interruptions. Every try starts again.
 func (v *volumeJob) send(ctx context.Context) error {
-	l := newLoop(fmt.Sprintf("%s -> %s", v.volume.Snapshot, v.req.Target), v.req.Retries, v.rep.Log)
+	l := ends.NewLoop(fmt.Sprintf("%s -> %s", v.volume.Snapshot, v.req.Target), v.req.Retries, v.rep.Log)
 	l.Try = v.try
 	l.Progress = func(ctx context.Context) (bool, error) { return false, v.inspect(ctx) }
 	l.Retryable = func(err, _ error) bool {
-		return transient(err) || len(v.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+		return ends.Transient(err) || len(v.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
 	}
 	return l.Run(ctx)
 }
@@ -319,7 +320,7 @@ func (v *volumeJob) send(ctx context.Context) error {
 // inspect plans again for a retry: the target must be the same device, and may hold the snapshot by
 // now.
 func (v *volumeJob) inspect(ctx context.Context) error {
-	now, err := hosts.Call(ctx, v.target.Conn, hosts.OpInspectDevice, v.write.Target.Path)
+	now, err := hosts.Call(ctx, v.ends.Target.Conn, hosts.OpInspectDevice, v.write.Target.Path)
 	switch {
 	case err != nil:
 		return err
@@ -339,9 +340,9 @@ func (v *volumeJob) try(ctx context.Context, tries int) error {
 	}
 	options := connect.Options(&v.req.Settings, time.Now())
 	v.rep.DeviceStarted(v.report, 0)
-	res, err := connect.Run(ctx, v.link,
-		connect.From{Host: v.source.Conn, What: hosts.SendStream{Spec: v.spec(), Options: options}},
-		connect.To{Host: v.target.Conn, What: hosts.WriteVolume{Volume: v.write, Options: options}},
+	res, err := connect.Run(ctx, v.ends.Link,
+		connect.From{Host: v.ends.Source.Conn, What: hosts.SendStream{Spec: v.spec(), Options: options}},
+		connect.To{Host: v.ends.Target.Conn, What: hosts.WriteVolume{Volume: v.write, Options: options}},
 		connect.Count{Total: v.volume.Estimate}, func(p connect.Progress) { v.rep.Progress(1, p) })
 	r := &DevResult{Wire: res.Wire, WireBytes: max(res.Sent.WireBytes, res.Received.WireBytes), Bottleneck: res.Bottleneck, Tries: tries + 1}
 	if a := res.Received.Device; a != nil {

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
@@ -117,6 +118,6 @@ func (silent) Finished(int, *StepResult)       {}
 func (silent) Ended(*plan.Dataset, error)      {}
 
 // testEnds returns the local host and beta with these facts.
-func testEnds(a, b hosts.Facts) *ends {
-	return &ends{source: end{Conn: host(nil, ""), facts: a}, target: end{Conn: host(nil, "beta"), facts: b}}
+func testEnds(a, b hosts.Facts) *ends.Ends {
+	return &ends.Ends{Source: ends.End{Conn: host(nil, ""), Facts: a}, Target: ends.End{Conn: host(nil, "beta"), Facts: b}}
 }

@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -37,7 +38,7 @@ func planned() *job.Report {
 	raw := zfs.StreamFlags{Raw: true}
 	return &job.Report{
 		Schema: "zxfer.send/v1", Source: "tank/home@d", Target: "backup1:vault/", DryRun: true, Conclusion: outcome.Conclusion{Outcome: "planned"},
-		Hosts: []job.HostReport{
+		Hosts: []ends.HostReport{
 			{Name: "local", Role: "source", ZFS: "2.3.9-1", Backend: "libzfs_core (pyzfs 1.0.0)", Version: "v0.1.0"},
 			{Name: "backup1", Role: "target", ZFS: "2.1.11-1", Backend: "zfs command line (no pyzfs)", Version: "v0.1.0"},
 		},

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -85,7 +85,7 @@ func (w *jobRun) listError(err error) error {
 	if !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
-	err = job.MissingPool(w.source.host, w.source.at.Name, err) // for example after the loss of a host
+	err = ends.MissingPool(w.source.host, w.source.at.Name, err) // for example after the loss of a host
 	if back := w.restoreHint(); back != "" {
 		err = &fault.Error{Class: fault.ClassOf(err), Hint: fault.HintOf(err) + "\n" + back, Err: err}
 	}

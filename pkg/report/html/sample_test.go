@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
@@ -116,7 +117,7 @@ func sampleStages(busy ...int) (out []transfer.Stage) {
 func sampleSend() *job.Report {
 	r := &job.Report{
 		Source: "tank/home@monday", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
-		Hosts: []job.HostReport{{Name: "alpha", Role: "source", ZFS: "2.3.9", Backend: "libzfs_core"}, {Name: "beta", Role: "target", ZFS: "2.1.11", Backend: "zfs"}},
+		Hosts: []ends.HostReport{{Name: "alpha", Role: "source", ZFS: "2.3.9", Backend: "libzfs_core"}, {Name: "beta", Role: "target", ZFS: "2.1.11", Backend: "zfs"}},
 		Wire:  connect.Report{Mode: "tls", Why: "the data is not encrypted", Streams: 2, Dial: "source", Address: "10.0.0.2"},
 		Findings: []finding.Finding{
 			{ID: "mtu", Host: "beta", Severity: finding.OK, Summary: "the path takes packets of 1500 bytes"},

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
@@ -102,7 +103,7 @@ func texts(all []string) (out []string) {
 }
 
 // hostNames returns the names of the hosts.
-func hostNames(hosts []job.HostReport) (source, target string) {
+func hostNames(hosts []ends.HostReport) (source, target string) {
 	for _, h := range hosts {
 		if h.Role == "source" {
 			source = h.Name
@@ -113,7 +114,7 @@ func hostNames(hosts []job.HostReport) (source, target string) {
 	return source, target
 }
 
-func (p *page) hostsTable(hosts []job.HostReport, w connect.Report) table {
+func (p *page) hostsTable(hosts []ends.HostReport, w connect.Report) table {
 	t := table{Title: "Hosts and wire", Columns: []string{"", "name", "", ""}}
 	for _, h := range hosts {
 		t.Rows = append(t.Rows, []cell{{Text: h.Role}, {Text: p.host(h.Name)}, {Text: "ZFS " + cmp.Or(name(h.ZFS), "unknown")}, {Text: name(h.Backend)}})

@@ -1,4 +1,4 @@
-package job
+package ends
 
 import "context"
 
@@ -11,7 +11,7 @@ type Watcher interface {
 	Activity(title string) (done func())
 }
 
-func withActivity(ctx context.Context, rep Watcher, title string, f func(context.Context) error) error {
+func WithActivity(ctx context.Context, rep Watcher, title string, f func(context.Context) error) error {
 	defer rep.Activity(title)()
 	return f(ctx)
 }

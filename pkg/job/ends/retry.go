@@ -1,4 +1,4 @@
-package job
+package ends
 
 import (
 	"errors"
@@ -12,12 +12,12 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// resumes is the hint of an interrupted operation.
-const resumes = "the same command resumes"
+// Resumes is the hint of an interrupted operation.
+const Resumes = "the same command resumes"
 
-// newLoop returns a loop that ends if that many consecutive tries made no progress. name prefixes
-// errors and messages; "" if they name the object themselves. The caller adds Try and Curable.
-func newLoop(name string, retries int, log func(string)) retry.Loop {
+// NewLoop returns a loop that ends if that many consecutive tries made no progress. name prefixes
+// errors and messages; "" if they name the object themselves. The caller adds Try and Retryable.
+func NewLoop(name string, retries int, log func(string)) retry.Loop {
 	return retry.Loop{
 		Pause: func(err error, n int) (pause time.Duration, more bool) {
 			if n > retries {
@@ -30,20 +30,21 @@ func newLoop(name string, retries int, log func(string)) retry.Loop {
 		Fail: func(err error, end retry.End) error {
 			switch end {
 			case retry.Canceled:
-				return interrupted(name)
+				return Interrupted(name)
 			case retry.Exhausted:
-				err = fault.Interrupt(resumes, err)
+				err = fault.Interrupt(Resumes, err)
 			}
 			return withName(name, err)
 		},
 	}
 }
 
-// errInterrupted is the error of an operation that the user interrupted.
-var errInterrupted = errors.New("interrupted")
+// ErrInterrupted is the error of an operation that the user interrupted.
+var ErrInterrupted = errors.New("interrupted")
 
-func interrupted(name string) error {
-	return fault.Interrupt(resumes, withName(name, errInterrupted))
+// Interrupted returns the error of an operation that the user interrupted. name prefixes it, unless it is "".
+func Interrupted(name string) error {
+	return fault.Interrupt(Resumes, withName(name, ErrInterrupted))
 }
 
 func withName(name string, err error) error {
@@ -53,8 +54,8 @@ func withName(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// transient reports whether another try may succeed without the user's help.
-func transient(err error) bool {
+// Transient reports whether another try may succeed without the user's help.
+func Transient(err error) bool {
 	if errors.Is(err, tcp.ErrTampered) {
 		return false
 	}
@@ -72,10 +73,10 @@ func staleTargetKinds() []zfs.Kind {
 	return []zfs.Kind{zfs.Exists, zfs.PartialState, zfs.NoState, zfs.BadToken}
 }
 
-// repeated reports whether the same stale-target error occurred twice in a row. Once may be an
+// Repeated reports whether the same stale-target error occurred twice in a row. Once may be an
 // after-effect of the interruption, twice is a real conflict. The same applies to an unplanned
 // stream.
-func repeated(previous, err error) bool {
+func Repeated(previous, err error) bool {
 	for _, kind := range append(staleTargetKinds(), zfs.Unplanned) {
 		if e := (&zfs.Error{Kind: kind}); errors.Is(previous, e) && errors.Is(err, e) {
 			return true

@@ -1,4 +1,4 @@
-package job
+package ends
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// changed turns a refusal into a failure, because something was already changed.
-func changed(err error) error {
+// Changed turns a refusal into a failure, because something was already changed.
+func Changed(err error) error {
 	switch fault.ClassOf(err) {
 	case fault.Refused, fault.Usage:
 		return &fault.Error{Class: fault.Failed, Hint: fault.HintOf(err), Err: err}
@@ -20,18 +20,19 @@ func changed(err error) error {
 	return err
 }
 
-// unchanged classifies an error before any change. A failed query is still a failure (exit 1),
+// Unchanged classifies an error before any change. A failed query is still a failure (exit 1),
 // not a refusal.
-func unchanged(err error) error {
+func Unchanged(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fault.Interrupt("nothing was changed; run the same command again", errors.New("interrupted"))
 	}
 	return err
 }
 
-func noDataset(at *end, dataset string) error {
-	return fault.Refusef("list the datasets: "+at.Command("zfs", "list", "-r", zfs.PoolOf(dataset)),
-		"%s: no such dataset: %s", at.Label(), dataset)
+// NoDataset returns the refusal of a dataset that does not exist.
+func NoDataset(at *End, dataset string) error {
+	return fault.Refusef("list the datasets: "+at.Conn.Command("zfs", "list", "-r", zfs.PoolOf(dataset)),
+		"%s: no such dataset: %s", at.Conn.Label(), dataset)
 }
 
 // MissingPool turns a listing's NotFound error into a refusal. name is the dataset, with "@" and a
