@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/size"
 )
 
@@ -67,7 +67,7 @@ func logForecast(b *testing.B, measure func() (expected, got forecast)) {
 }
 
 // rates returns the expected and the measured rate of a copy.
-func rates(b *testing.B, r job.DevReport) (expected, got forecast) {
+func rates(b *testing.B, r dev.Report) (expected, got forecast) {
 	b.Helper()
 	require.NotEmpty(b, r.Results)
 	last := r.Results[len(r.Results)-1]
@@ -97,7 +97,7 @@ exec sh -c "$*"
 		cmd.Env = append(os.Environ(), "GODEBUG=cpu.aes=off,cpu.pclmulqdq=off,cpu.avx=off,cpu.avx2=off,cpu.ssse3=off,cpu.sse41=off")
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		require.NoError(b, cmd.Run(), "%s", &stderr)
-		var r job.DevReport
+		var r dev.Report
 		require.NoError(b, json.Unmarshal(stdout.Bytes(), &r))
 		return rates(b, r)
 	})
@@ -149,7 +149,7 @@ func benchRemedies(b *testing.B, f *farHosts, host lineEnd, args ...string) {
 // source returns the path of the file to copy.
 func (f *farHosts) source() string { return filepath.Join(f.dir, "src") }
 
-func (f *farHosts) copy(b *testing.B, args ...string) (r job.DevReport) {
+func (f *farHosts) copy(b *testing.B, args ...string) (r dev.Report) {
 	b.Helper()
 	dst := filepath.Join(f.dir, "dst")
 	require.NoError(b, os.RemoveAll(dst))

@@ -14,7 +14,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/report"
@@ -28,7 +28,7 @@ import (
 // devOptions holds the flags of dev that need more than parsing.
 type devOptions struct {
 	output
-	req     job.Dev
+	req     dev.Request
 	block   size.Size
 	mapFile string
 	note    string // printed first
@@ -73,7 +73,7 @@ If SRC is a ZFS volume, zxfer copies a snapshot, and later only changes.`,
 }
 
 // runDev runs the job and reports it.
-func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
+func runDev(ctx context.Context, a *app, o *devOptions, req dev.Request) error {
 	if err := o.checkMap(); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if o.note != "" {
 		j.log(o.note)
 	}
-	r, err := job.RunDev(ctx, req, j.at, j.recorder.Device(j.rep))
+	r, err := dev.Run(ctx, req, j.at, j.recorder.Device(j.rep))
 	if mapErr := o.writeMap(r); mapErr != nil {
 		err = errors.Join(err, fmt.Errorf("map was not written: %w", mapErr))
 	}
@@ -97,7 +97,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 }
 
 // request checks flags that depend on each other and returns the job's request.
-func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev, error) {
+func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (dev.Request, error) {
 	req := o.req
 	req.Options.Block = int(min(o.block, tcp.MaxRaw+1))
 	var err error
@@ -136,12 +136,12 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 }
 
 // checkVolumeFlags refuses flags that have no effect on a copy of a volume, or only on that.
-func checkVolumeFlags(flags *pflag.FlagSet, req *job.Dev) error {
+func checkVolumeFlags(flags *pflag.FlagSet, req *dev.Request) error {
 	if !req.OfVolume() {
 		return refuseIneffective(flags, "without a volume as SRC", "decrypt")
 	}
 	if _, err := os.Lstat(req.Source.Name); err == nil && req.Source.Local() {
-		return job.NotAPath(req.Source) // more likely a relative path
+		return dev.NotAPath(req.Source) // more likely a relative path
 	}
 	if !req.Compare {
 		if err := refuseIneffective(flags, "with a volume, unless you add --verify-only", "digest"); err != nil {
@@ -206,7 +206,7 @@ func (o *devOptions) checkMap() error {
 }
 
 // writeMap writes the map of unreadable ranges.
-func (o *devOptions) writeMap(r *job.DevReport) error {
+func (o *devOptions) writeMap(r *dev.Report) error {
 	if o.mapFile == "" || r == nil || len(r.Results) == 0 {
 		return nil
 	}

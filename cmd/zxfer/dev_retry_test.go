@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/testenv"
 )
 
@@ -87,7 +87,7 @@ func (m *testBuild) resumesImage(t *testing.T, src, dst string, limit int, agent
 		failure = cmd.Run()
 	}
 	require.NoError(t, failure, "%s", out.String())
-	var r job.DevReport
+	var r dev.Report
 	require.NoError(t, json.Unmarshal(report.Bytes(), &r))
 	last := r.Results[len(r.Results)-1]
 	if agent && len(r.Results) == 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/testenv"
 )
 
@@ -150,7 +151,7 @@ func TestDevMeasure(t *testing.T) {
 	require.NoFileExists(t, dst)
 	o = runMain(t, "dev", "--measure", "--json", src, dst)
 	require.Zero(t, o.code, o.String())
-	var r job.DevReport
+	var r dev.Report
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
 	require.Len(t, r.Ceilings, 2)
 	require.Positive(t, r.Expected.BytesPerSecond)

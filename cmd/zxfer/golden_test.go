@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/importer"
@@ -35,7 +36,7 @@ func TestGoldenFields(t *testing.T) {
 		value any
 	}{
 		{"zxfer.send/v1 and zxfer.restore/v1", job.Report{}},
-		{"zxfer.dev/v1", job.DevReport{}},
+		{"zxfer.dev/v1", dev.Report{}},
 		{"zxfer.compare/v1", job.CompareReport{}},
 		{"zxfer.heal/v1", job.HealReport{}},
 		{"zxfer.heal.job/v1", job.HealJobReport{}},

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
@@ -44,7 +45,7 @@ func (o *output) check() error {
 // reporter reports any kind of job.
 type reporter interface {
 	job.Reporter
-	job.DevReporter
+	dev.Reporter
 	job.FilesReporter
 	presenter
 	// ActivityState is Activity with a description that changes.

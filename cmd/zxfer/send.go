@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -67,7 +68,7 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 			if err != nil {
 				return err
 			}
-			ofVolume := (&job.Dev{Source: req.Source}).OfVolume() && req.Target.Path()
+			ofVolume := (&dev.Request{Source: req.Source}).OfVolume() && req.Target.Path()
 			if isDevice(req.Source) || isDevice(req.Target) || ofVolume {
 				return sendDevice(cmd.Context(), a, o, req, cmd.Flags())
 			}
@@ -191,18 +192,18 @@ func (o *sendOptions) defineRun(cmd *cobra.Command) {
 // It refuses flags that apply only to datasets.
 func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags *pflag.FlagSet) error {
 	d := &devOptions{output: o.output}
-	dev := job.Dev{
+	block := dev.Request{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
 		Settings: req.Settings,
 		Retries:  req.Retries,
 	}
 	named, ours := req.Target, newSet()
 	(&devOptions{}).defineRun(ours)
-	if dev.OfVolume() {
+	if block.OfVolume() {
 		if err := refuseIneffective(flags, "with a device or image file as TARGET", "measure"); err != nil {
 			return err
 		}
-		dev.Verify, dev.Decrypt = req.Verify, req.Plan.Decrypt
+		block.Verify, block.Decrypt = req.Verify, req.Plan.Decrypt
 	} else {
 		if isDevice(req.Source) {
 			named = req.Source
@@ -216,12 +217,12 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 	transportFlags(ours, &transport.Settings{}, transport.Dev)
 	var err error
 	flags.Visit(func(f *pflag.Flag) {
-		if err == nil && ours.Lookup(f.Name) == nil && (!dev.OfVolume() || f.Name != "verify" && f.Name != "decrypt") {
+		if err == nil && ours.Lookup(f.Name) == nil && (!block.OfVolume() || f.Name != "verify" && f.Name != "decrypt") {
 			err = fault.Usagef("zxfer dev --help", "--%s requires a dataset, but %q is a device", f.Name, named)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	return runDev(ctx, a, d, dev)
+	return runDev(ctx, a, d, block)
 }

@@ -19,7 +19,7 @@ import (
 
 	"zxfer/pkg/device/devicetest"
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/testenv"
 )
 
@@ -39,9 +39,9 @@ func writeNoise(t *testing.T, name string, off, n int64) {
 }
 
 // devReport decodes what --json printed.
-func devReport(t *testing.T, o cmdResult) job.DevReport {
+func devReport(t *testing.T, o cmdResult) dev.Report {
 	t.Helper()
-	var r job.DevReport
+	var r dev.Report
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), "%s", o)
 	return r
 }

@@ -1,8 +1,8 @@
 // Package job runs the commands that move or compare data between two hosts: send, batch, restore,
-// heal, dev, compare and doctor. It is the only package that sees all parts of a transfer.
+// heal, compare and doctor. It is the only package that sees all parts of a transfer.
 //
 // Nouns:
-//   - request: the input of a command: Send, Batch, Restore, Files, Heal, Dev, Compare, Doctor
+//   - request: the input of a command: Send, Batch, Restore, Files, Heal, Compare, Doctor
 //   - report: its result, which --json prints
 //   - reporter: receives the events of a running job, such as progress
 //   - end: a host of the job with its facts; ends: source, target and the link between them (package ends)

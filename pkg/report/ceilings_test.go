@@ -8,7 +8,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
@@ -50,7 +50,7 @@ func TestMeasured(t *testing.T) {
 // hosts.
 func TestMeasuredDevice(t *testing.T) {
 	t.Parallel()
-	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: connect.Report{Mode: "tls"},
+	r := &dev.Report{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: connect.Report{Mode: "tls"},
 		From: &device.Facts{Path: "/dev/sda", Kind: "disk", Size: 5 << 30}, To: &device.Facts{Path: "/img", Kind: device.KindMissing},
 		Findings: []finding.Finding{{ID: "nic", Host: "local", Severity: finding.Warn, Summary: "eth0 runs in half duplex", Evidence: "/sys/class/net/eth0", Remedy: "ethtool eth0"}},
 		Ceilings: measuredCeilings(), Expected: expectation()}

@@ -8,13 +8,13 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/size"
 )
 
 // DevicePlanned shows the plan with Verbose, otherwise a headline. A dry run shows its plan in
 // Done.
-func (t *Text) DevicePlanned(r *job.DevReport) {
+func (t *Text) DevicePlanned(r *dev.Report) {
 	switch {
 	case t.quiet || r.DryRun:
 	case t.opts.Verbose:
@@ -25,7 +25,7 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 }
 
 // DeviceStarted shows the start of a copy.
-func (t *Text) DeviceStarted(r *job.DevReport, done uint64) {
+func (t *Text) DeviceStarted(r *dev.Report, done uint64) {
 	t.begin(r.Source, r.Target, r.Total(), done)
 }
 
@@ -40,7 +40,7 @@ func (t *Text) begin(source, target string, size, done uint64) {
 }
 
 // DeviceFinished shows the result of an attempt.
-func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
+func (t *Text) DeviceFinished(r *dev.Report, res *dev.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	st := t.streams.finish(streamID{id: deviceID}, uint64(res.Data), res.Error != "")
@@ -58,7 +58,7 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 }
 
 // DeviceResult returns the text of a device copy or comparison.
-func DeviceResult(r *job.DevReport) ResultText {
+func DeviceResult(r *dev.Report) ResultText {
 	return func(err error) (stdout, stderr string) {
 		switch {
 		case r.DryRun && r.From != nil:
@@ -74,7 +74,7 @@ func DeviceResult(r *job.DevReport) ResultText {
 }
 
 // deviceHeadline summarizes the job on one line.
-func deviceHeadline(r *job.DevReport) string {
+func deviceHeadline(r *dev.Report) string {
 	verb := "->"
 	parts := []string{size.Text(r.Size)}
 	if r.From != nil && r.From.Kind == "stream" {
@@ -107,7 +107,7 @@ func deviceHeadline(r *job.DevReport) string {
 }
 
 // volumeAmount describes what a copy of a volume's snapshot transfers.
-func volumeAmount(v *job.VolumeReport, total uint64) string {
+func volumeAmount(v *dev.VolumeReport, total uint64) string {
 	switch {
 	case v.UpToDate:
 		return "up to date"
@@ -118,7 +118,7 @@ func volumeAmount(v *job.VolumeReport, total uint64) string {
 }
 
 // devicePlanText shows both devices, the transport and the findings.
-func devicePlanText(r *job.DevReport) string {
+func devicePlanText(r *dev.Report) string {
 	var b strings.Builder
 	b.WriteString(deviceHeadline(r))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -141,7 +141,7 @@ func devicePlanText(r *job.DevReport) string {
 
 // deviceFindings returns the problems and findings to show. It clears the IDs of problems, because
 // no --skip-check skips them.
-func deviceFindings(r *job.DevReport) []finding.Finding {
+func deviceFindings(r *dev.Report) []finding.Finding {
 	problems := slices.Clone(r.Problems)
 	for i := range problems {
 		problems[i].ID = ""
@@ -177,7 +177,7 @@ func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 }
 
 // volumeSummary summarizes a successful copy of a volume's snapshot.
-func volumeSummary(r *job.DevReport) string {
+func volumeSummary(r *dev.Report) string {
 	name := fmt.Sprintf("%s -> %s: ", oneLine(r.Source), oneLine(r.Target))
 	switch n := len(r.Results); {
 	case n == 0:
@@ -217,7 +217,7 @@ func volumeSummary(r *job.DevReport) string {
 }
 
 // deviceSummary summarizes a successful job.
-func deviceSummary(r *job.DevReport) string {
+func deviceSummary(r *dev.Report) string {
 	if r.Volume != nil && !r.Compare {
 		return volumeSummary(r)
 	}
@@ -274,7 +274,7 @@ func deviceSummary(r *job.DevReport) string {
 
 // deviceFailureText returns the ranges that differ or are unreadable. The error itself is printed
 // elsewhere.
-func deviceFailureText(r *job.DevReport) string {
+func deviceFailureText(r *dev.Report) string {
 	differ := slices.Clone(r.Differ)
 	for i, d := range differ {
 		differ[i].Length = min(d.Length, int64(r.Size)-d.Start)
@@ -301,14 +301,14 @@ func rangesText(what string, ranges []device.Range) string {
 const maxRanges = 20
 
 // DevicePlanned writes the planned event.
-func (j *JSON) DevicePlanned(r *job.DevReport) {
+func (j *JSON) DevicePlanned(r *dev.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Total()})
 }
 
 // DeviceStarted writes the started event of an attempt.
-func (j *JSON) DeviceStarted(r *job.DevReport, done uint64) {
+func (j *JSON) DeviceStarted(r *dev.Report, done uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.streams.startDevice(r.Source, r.Target, r.Total(), done, j.opts.now())
@@ -316,7 +316,7 @@ func (j *JSON) DeviceStarted(r *job.DevReport, done uint64) {
 }
 
 // DeviceFinished writes the finished event of an attempt.
-func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
+func (j *JSON) DeviceFinished(_ *dev.Report, res *dev.Result) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.streams.finish(streamID{id: deviceID}, uint64(res.Data), res.Error != "") != nil {

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
@@ -61,7 +62,7 @@ type Event struct {
 	Elapsed  float64         `json:"elapsed_seconds,omitempty"`
 	Limited  string          `json:"limited_by,omitempty"`
 	Result   *job.StepResult `json:"result,omitempty"`
-	Device   *job.DevResult  `json:"device,omitempty"`
+	Device   *dev.Result     `json:"device,omitempty"`
 }
 
 // JSON reports a job to a program. Its methods may be called concurrently.

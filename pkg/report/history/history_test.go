@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -19,16 +20,16 @@ import (
 // silent records messages and ignores all other calls.
 type silent struct{ log []string }
 
-func (s *silent) Log(m string)                                { s.log = append(s.log, m) }
-func (*silent) Activity(string) func()                        { return func() {} }
-func (*silent) Planned(*job.Report)                           {}
-func (*silent) Started(int, *plan.Dataset, int)               {}
-func (*silent) Progress(int, connect.Progress)                {}
-func (*silent) Finished(int, *job.StepResult)                 {}
-func (*silent) Ended(*plan.Dataset, error)                    {}
-func (*silent) DevicePlanned(*job.DevReport)                  {}
-func (*silent) DeviceStarted(*job.DevReport, uint64)          {}
-func (*silent) DeviceFinished(*job.DevReport, *job.DevResult) {}
+func (s *silent) Log(m string)                          { s.log = append(s.log, m) }
+func (*silent) Activity(string) func()                  { return func() {} }
+func (*silent) Planned(*job.Report)                     {}
+func (*silent) Started(int, *plan.Dataset, int)         {}
+func (*silent) Progress(int, connect.Progress)          {}
+func (*silent) Finished(int, *job.StepResult)           {}
+func (*silent) Ended(*plan.Dataset, error)              {}
+func (*silent) DevicePlanned(*dev.Report)               {}
+func (*silent) DeviceStarted(*dev.Report, uint64)       {}
+func (*silent) DeviceFinished(*dev.Report, *dev.Result) {}
 
 // clock is a settable clock.
 type clock struct{ now time.Time }
@@ -104,12 +105,12 @@ func TestDevice(t *testing.T) {
 	t.Parallel()
 	r, at := newRecorder()
 	rep := r.Device(&silent{})
-	report := &job.DevReport{Source: "/dev/a", Target: "beta:/dev/b", Size: 1000}
+	report := &dev.Report{Source: "/dev/a", Target: "beta:/dev/b", Size: 1000}
 	rep.DeviceStarted(report, 200)
 	at.to(2)
 	rep.Progress(1, connect.Progress{Bytes: 600})
 	at.to(3)
-	rep.DeviceFinished(report, &job.DevResult{})
+	rep.DeviceFinished(report, &dev.Result{})
 	c := r.Recording()
 	require.InDelta(t, 800, sum(c.Moved), 1e-6)
 	require.Equal(t, uint64(800), c.Spans[0].Bytes)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
 )
@@ -42,11 +43,11 @@ func (r *Recorder) Send(next job.Reporter, target string) job.Reporter {
 }
 
 // Device returns the counterpart of Send for a device copy.
-func (r *Recorder) Device(next job.DevReporter) job.DevReporter {
+func (r *Recorder) Device(next dev.Reporter) dev.Reporter {
 	if r == nil {
 		return next
 	}
-	return &copying{DevReporter: next, watch: watch{Recorder: r, running: map[int]*stream{}}}
+	return &copying{Reporter: next, watch: watch{Recorder: r, running: map[int]*stream{}}}
 }
 
 // Log records a message.
@@ -236,9 +237,9 @@ func (s *sending) Finished(id int, r *job.StepResult) {
 	s.Reporter.Finished(id, r)
 }
 
-// copying implements job.DevReporter.
+// copying implements dev.Reporter.
 type copying struct {
-	job.DevReporter
+	dev.Reporter
 	watch
 }
 
@@ -247,27 +248,27 @@ const deviceID = 1
 
 func (c *copying) Log(message string) {
 	c.watch.Log(message)
-	c.DevReporter.Log(message)
+	c.Reporter.Log(message)
 }
 
-func (c *copying) DeviceStarted(r *job.DevReport, done uint64) {
+func (c *copying) DeviceStarted(r *dev.Report, done uint64) {
 	c.begin(deviceID, r.Source, r.Target, done)
-	c.DevReporter.DeviceStarted(r, done)
+	c.Reporter.DeviceStarted(r, done)
 }
 
 func (c *copying) Progress(id int, p connect.Progress) {
 	c.progress(id, p)
-	c.DevReporter.Progress(id, p)
+	c.Reporter.Progress(id, p)
 }
 
-func (c *copying) DeviceFinished(r *job.DevReport, res *job.DevResult) {
+func (c *copying) DeviceFinished(r *dev.Report, res *dev.Result) {
 	// Skipped blocks count as transferred.
 	arrived := r.Size
 	if res.Error != "" {
 		arrived = 0 // the last progress report has the amount
 	}
 	c.finish(deviceID, 0, arrived, res.LimitedBy, res.Error)
-	c.DevReporter.DeviceFinished(r, res)
+	c.Reporter.DeviceFinished(r, res)
 }
 
 // clip limits s to maxText bytes.

@@ -5,13 +5,13 @@ import (
 	"slices"
 
 	"zxfer/pkg/device"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/size"
 )
 
 // Device returns the page of `zxfer dev`. r may be incomplete.
-func Device(about About, r *job.DevReport, c history.Recording) ([]byte, error) {
+func Device(about About, r *dev.Report, c history.Recording) ([]byte, error) {
 	p := &page{About: about, Verb: "dev", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
 		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: messagesOf(&c, about.Made)}
@@ -20,7 +20,7 @@ func Device(about About, r *job.DevReport, c history.Recording) ([]byte, error) 
 	for _, s := range c.Spans {
 		covered += s.Bytes
 	}
-	last := &job.DevResult{}
+	last := &dev.Result{}
 	for _, res := range r.Results {
 		all = append(all, measurements{res.Stages, res.Network})
 		last = res
@@ -44,7 +44,7 @@ func Device(about About, r *job.DevReport, c history.Recording) ([]byte, error) 
 	return render(p)
 }
 
-func (p *page) deviceFigures(r *job.DevReport, last *job.DevResult) {
+func (p *page) deviceFigures(r *dev.Report, last *dev.Result) {
 	if len(r.Results) > 0 && !r.Compare {
 		p.Figures = append(p.Figures, figure{"Sent", size.Text(uint64(last.Data)), "as data"})
 	}
@@ -69,7 +69,7 @@ func (p *page) deviceFigures(r *job.DevReport, last *job.DevResult) {
 	}
 }
 
-func devicesTable(r *job.DevReport) table {
+func devicesTable(r *dev.Report) table {
 	t := table{Title: "Devices", Columns: []string{"", "name", "kind", "size", "holds"}}
 	for _, d := range []struct {
 		role, name string

@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/dev"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
@@ -30,16 +31,16 @@ func sampleAbout() About {
 // discardReporter is a reporter that discards everything.
 type discardReporter struct{}
 
-func (discardReporter) Log(string)                                    {}
-func (discardReporter) Activity(string) func()                        { return func() {} }
-func (discardReporter) Planned(*job.Report)                           {}
-func (discardReporter) Started(int, *plan.Dataset, int)               {}
-func (discardReporter) Progress(int, connect.Progress)                {}
-func (discardReporter) Finished(int, *job.StepResult)                 {}
-func (discardReporter) Ended(*plan.Dataset, error)                    {}
-func (discardReporter) DevicePlanned(*job.DevReport)                  {}
-func (discardReporter) DeviceStarted(*job.DevReport, uint64)          {}
-func (discardReporter) DeviceFinished(*job.DevReport, *job.DevResult) {}
+func (discardReporter) Log(string)                              {}
+func (discardReporter) Activity(string) func()                  { return func() {} }
+func (discardReporter) Planned(*job.Report)                     {}
+func (discardReporter) Started(int, *plan.Dataset, int)         {}
+func (discardReporter) Progress(int, connect.Progress)          {}
+func (discardReporter) Finished(int, *job.StepResult)           {}
+func (discardReporter) Ended(*plan.Dataset, error)              {}
+func (discardReporter) DevicePlanned(*dev.Report)               {}
+func (discardReporter) DeviceStarted(*dev.Report, uint64)       {}
+func (discardReporter) DeviceFinished(*dev.Report, *dev.Result) {}
 
 // tape plays a course to a recorder.
 type tape struct {
@@ -153,20 +154,20 @@ func sampleDoctor() *job.DoctorReport {
 		Expected: &forecast.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
 }
 
-func sampleDevice() (*job.DevReport, history.Recording) {
+func sampleDevice() (*dev.Report, history.Recording) {
 	t := newTape()
 	rep := t.rec.Device(discardReporter{})
-	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Seconds: 24,
+	r := &dev.Report{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Seconds: 24,
 		From: &device.Facts{Kind: device.KindLVM, Size: 2_000 * mib}, To: &device.Facts{Kind: device.KindMissing}}
 	rep.DeviceStarted(r, 200*mib)
 	for i := range 40 {
 		t.now = t.now.Add(500 * time.Millisecond)
 		rep.Progress(1, connect.Progress{Bytes: uint64(200+i*45) * mib, LimitedBy: transfer.LimitTarget})
 	}
-	res := &job.DevResult{Account: device.Account{SourceDigest: "af1349b9", TargetDigest: "af1349b9", Zeros: 300 * mib}, Wire: "tls", WireBytes: 1_500 * mib,
+	res := &dev.Result{Account: device.Account{SourceDigest: "af1349b9", TargetDigest: "af1349b9", Zeros: 300 * mib}, Wire: "tls", WireBytes: 1_500 * mib,
 		Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget, Stages: sampleStages(20, 9, 8, 88)}}
 	rep.DeviceFinished(r, res)
-	r.Results = []*job.DevResult{res}
+	r.Results = []*dev.Result{res}
 	return r, t.rec.Recording()
 }
 

@@ -1,4 +1,4 @@
-package job
+package dev
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// VolumeReport is the part of a DevReport about the snapshot of a volume that is copied.
+// VolumeReport is the part of a Report about the snapshot of a volume that is copied.
 type VolumeReport struct {
 	Snapshot string `json:"snapshot"` // "tank/vm@b"
 	GUID     uint64 `json:"guid,string"`
@@ -35,7 +35,7 @@ type VolumeReport struct {
 }
 
 // Total returns the number of bytes that the copy transfers, or the size of the device.
-func (r *DevReport) Total() uint64 {
+func (r *Report) Total() uint64 {
 	if r.Volume != nil && !r.Compare {
 		return r.Volume.Estimate
 	}
@@ -45,7 +45,7 @@ func (r *DevReport) Total() uint64 {
 // volumeJob copies a snapshot of a volume to a device or image file. If the target holds an earlier
 // snapshot, according to its record, it copies only the changes.
 type volumeJob struct {
-	*deviceJob
+	dev      *deviceJob
 	dataset  string
 	versions []zfs.Version
 	write    device.VolumeTask // what the target does
@@ -54,25 +54,25 @@ type volumeJob struct {
 }
 
 func (v *volumeJob) run(ctx context.Context) error {
-	err := v.ends.Prepare(ctx, v.rep, &ends.Stages{
+	err := v.dev.ends.Prepare(ctx, v.dev.rep, &ends.Stages{
 		Survey: func(ctx context.Context) error {
-			return ends.WithActivity(ctx, v.rep, fmt.Sprintf("inspecting %s and %s", v.req.Source, v.req.Target), v.survey)
+			return ends.WithActivity(ctx, v.dev.rep, fmt.Sprintf("inspecting %s and %s", v.dev.req.Source, v.dev.req.Target), v.survey)
 		},
-		Admit:    v.admit,
-		Moves:    func() bool { return !v.req.Compare && !v.volume.UpToDate },
-		Evaluate: v.evaluate,
-		Planned:  func() { v.rep.DevicePlanned(v.report) },
+		Admit:    v.dev.admit,
+		Moves:    func() bool { return !v.dev.req.Compare && !v.volume.UpToDate },
+		Evaluate: v.dev.evaluate,
+		Planned:  func() { v.dev.rep.DevicePlanned(v.dev.report) },
 	})
 	switch {
-	case err != nil || v.req.DryRun:
+	case err != nil || v.dev.req.DryRun:
 		return err
-	case v.req.Compare:
-		return ends.Unchanged(v.timed(ctx, v.compare))
+	case v.dev.req.Compare:
+		return ends.Unchanged(v.dev.timed(ctx, v.dev.compare))
 	}
 	if !v.volume.UpToDate {
-		err = v.timed(ctx, v.send)
+		err = v.dev.timed(ctx, v.send)
 	}
-	if err == nil && v.req.Verify {
+	if err == nil && v.dev.req.Verify {
 		err = v.verify(ctx)
 	}
 	return err
@@ -80,18 +80,18 @@ func (v *volumeJob) run(ctx context.Context) error {
 
 // verify compares the whole target with the snapshot.
 func (v *volumeJob) verify(ctx context.Context) error {
-	defer v.rep.Activity("comparing " + v.req.Target.String() + " with " + v.volume.Snapshot)()
-	facts, err := hosts.Call(ctx, v.ends.Target.Conn, hosts.OpInspectDevice, v.task.Target.Path)
+	defer v.dev.rep.Activity("comparing " + v.dev.req.Target.String() + " with " + v.volume.Snapshot)()
+	facts, err := hosts.Call(ctx, v.dev.ends.Target.Conn, hosts.OpInspectDevice, v.dev.task.Target.Path)
 	if err != nil {
 		return ends.Changed(err)
 	}
-	v.task.Target = facts
-	tries := len(v.report.Results)
-	err = ends.Changed(v.compare(ctx))
-	if all := v.report.Results; tries > 0 && len(all) > tries { // the digests belong to the copy
+	v.dev.task.Target = facts
+	tries := len(v.dev.report.Results)
+	err = ends.Changed(v.dev.compare(ctx))
+	if all := v.dev.report.Results; tries > 0 && len(all) > tries { // the digests belong to the copy
 		all[tries-1].SourceDigest, all[tries-1].TargetDigest = all[tries].SourceDigest, all[tries].TargetDigest
 	}
-	v.report.Results = v.report.Results[:tries]
+	v.dev.report.Results = v.dev.report.Results[:tries]
 	return err
 }
 
@@ -106,67 +106,67 @@ func (v *volumeJob) survey(ctx context.Context) error {
 	var to device.Facts
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if v.ends.Source.Facts, err = v.ends.Source.Conn.Facts(gctx); err == nil {
-			listing, err = v.ends.Source.Conn.List(gctx, hosts.ListQuery{Dataset: dataset, NoAncestors: true, Versions: true})
-			err = ends.MissingPool(v.ends.Source.Conn, dataset, err)
+		if v.dev.ends.Source.Facts, err = v.dev.ends.Source.Conn.Facts(gctx); err == nil {
+			listing, err = v.dev.ends.Source.Conn.List(gctx, hosts.ListQuery{Dataset: dataset, NoAncestors: true, Versions: true})
+			err = ends.MissingPool(v.dev.ends.Source.Conn, dataset, err)
 		}
 		return err
 	})
 	g.Go(func() (err error) {
-		if v.ends.Target.Facts, err = hosts.Call(gctx, v.ends.Target.Conn, hosts.OpHostFacts, hosts.None{}); err == nil {
-			to, err = hosts.Call(gctx, v.ends.Target.Conn, hosts.OpInspectDevice, path.Clean(v.req.Target.Name))
+		if v.dev.ends.Target.Facts, err = hosts.Call(gctx, v.dev.ends.Target.Conn, hosts.OpHostFacts, hosts.None{}); err == nil {
+			to, err = hosts.Call(gctx, v.dev.ends.Target.Conn, hosts.OpInspectDevice, path.Clean(v.dev.req.Target.Name))
 		}
-		if err != nil && v.ends.Target.Conn.Local() {
+		if err != nil && v.dev.ends.Target.Conn.Local() {
 			err = fmt.Errorf("local: %w", err)
 		}
 		return err
 	})
-	g.Go(func() error { v.ends.Source.System = v.ends.Source.Conn.System(gctx); return nil })
-	g.Go(func() error { v.ends.Target.System = v.ends.Target.Conn.System(gctx); return nil })
+	g.Go(func() error { v.dev.ends.Source.System = v.dev.ends.Source.Conn.System(gctx); return nil })
+	g.Go(func() error { v.dev.ends.Target.System = v.dev.ends.Target.Conn.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
 		return err
 	}
 	listing.DropSnapshots(zfs.HealPrefix)
 	d := listing.Find(dataset)
 	if d == nil {
-		return ends.NoDataset(&v.ends.Source, dataset)
+		return ends.NoDataset(&v.dev.ends.Source, dataset)
 	}
 	at, err := v.chooseSnapshot(d, snapshot)
 	if err != nil {
 		return err
 	}
-	v.req.Source.Name, v.versions = at.In(dataset), d.Versions
-	v.report.Source = v.req.Source.String()
+	v.dev.req.Source.Name, v.versions = at.In(dataset), d.Versions
+	v.dev.report.Source = v.dev.req.Source.String()
 	if v.write.Snapshot, err = v.describe(ctx, at); err != nil {
 		return err
 	}
-	v.write.Target, v.write.Allow, v.write.NoVerify = to, v.req.Allow, v.req.Options.NoVerify
+	v.write.Target, v.write.Allow, v.write.NoVerify = to, v.dev.req.Allow, v.dev.req.Options.NoVerify
 	if err := v.plan(at); err != nil {
 		return err
 	}
-	if err := v.prepareReport(d); err != nil || v.req.Compare {
+	if err := v.prepareReport(d); err != nil || v.dev.req.Compare {
 		return err
 	}
-	if err := v.ends.Choose(v.req.Settings); err != nil {
+	if err := v.dev.ends.Choose(v.dev.req.Settings); err != nil {
 		return err
 	}
 	if !v.volume.UpToDate {
-		sizes, err := hosts.Estimate(ctx, v.ends.Source.Conn, []zfs.SendSpec{v.spec()})
+		sizes, err := hosts.Estimate(ctx, v.dev.ends.Source.Conn, []zfs.SendSpec{v.spec()})
 		if err != nil {
 			return err
 		}
 		v.volume.Estimate = sizes[0]
 	}
-	v.evaluate()
+	v.dev.evaluate()
 	return nil
 }
 
 // sourceName returns the dataset and the snapshot of the source; "" is the most recent snapshot.
 func (v *volumeJob) sourceName() (dataset, snapshot string, err error) {
-	if !v.req.Target.Path() {
-		return "", "", NotAPath(v.req.Target)
+	if !v.dev.req.Target.Path() {
+		return "", "", NotAPath(v.dev.req.Target)
 	}
-	dataset, snapshot, named := strings.Cut(v.req.Source.Name, "@")
+	dataset, snapshot, named := strings.Cut(v.dev.req.Source.Name, "@")
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return "", "", err
 	}
@@ -178,19 +178,19 @@ func (v *volumeJob) sourceName() (dataset, snapshot string, err error) {
 
 func (v *volumeJob) chooseSnapshot(d *zfs.Dataset, name string) (zfs.Version, error) {
 	if d.Type != zfs.Volume {
-		return zfs.Version{}, fault.Refusef("name a dataset of the target: [HOST:]POOL/NAME", "%s is a %s: only a volume can be copied to a device or image file", v.req.Source, d.Type)
+		return zfs.Version{}, fault.Refusef("name a dataset of the target: [HOST:]POOL/NAME", "%s is a %s: only a volume can be copied to a device or image file", v.dev.req.Source, d.Type)
 	}
 	if name == "" {
 		latest, ok := d.Latest()
 		if !ok {
-			return latest, fault.Refusef("take one: "+v.ends.Source.Conn.Command("zfs", "snapshot", d.Name+"@NAME"), "%s has no snapshot", v.req.Source)
+			return latest, fault.Refusef("take one: "+v.dev.ends.Source.Conn.Command("zfs", "snapshot", d.Name+"@NAME"), "%s has no snapshot", v.dev.req.Source)
 		}
 		return latest, nil
 	}
 	all := d.Snapshots()
 	i := slices.IndexFunc(all, func(s zfs.Version) bool { return s.Name == name })
 	if i < 0 {
-		return zfs.Version{}, fault.Refusef("list them: "+v.ends.Source.Conn.Command("zfs", "list", "-t", "snapshot", d.Name), "%s does not exist", v.req.Source)
+		return zfs.Version{}, fault.Refusef("list them: "+v.dev.ends.Source.Conn.Command("zfs", "list", "-t", "snapshot", d.Name), "%s does not exist", v.dev.req.Source)
 	}
 	return all[i], nil
 }
@@ -198,7 +198,7 @@ func (v *volumeJob) chooseSnapshot(d *zfs.Dataset, name string) (zfs.Version, er
 // describe queries the size of the volume in a snapshot, which may have changed since.
 func (v *volumeJob) describe(ctx context.Context, at zfs.Version) (device.VolumeSnapshot, error) {
 	s := device.VolumeSnapshot{Dataset: v.dataset, Name: at.Name, GUID: at.GUID}
-	found, err := hosts.Call(ctx, v.ends.Source.Conn, hosts.OpProperties, hosts.PropertyQuery{Names: []string{s.String(), v.dataset}, Properties: []string{"volsize", "volblocksize"}})
+	found, err := hosts.Call(ctx, v.dev.ends.Source.Conn, hosts.OpProperties, hosts.PropertyQuery{Names: []string{s.String(), v.dataset}, Properties: []string{"volsize", "volblocksize"}})
 	if err != nil {
 		return s, err
 	}
@@ -206,7 +206,7 @@ func (v *volumeJob) describe(ctx context.Context, at zfs.Version) (device.Volume
 		value := found[of][name].Value
 		n, nerr := strconv.ParseInt(value, 10, 64)
 		if err == nil && (nerr != nil || n <= 0 || n > most || n%512 != 0) {
-			err = fmt.Errorf("%s: %s has the %s %q", v.ends.Source.Conn.Label(), of, name, value)
+			err = fmt.Errorf("%s: %s has the %s %q", v.dev.ends.Source.Conn.Label(), of, name, value)
 		}
 		return n
 	}
@@ -219,9 +219,9 @@ func (v *volumeJob) describe(ctx context.Context, at zfs.Version) (device.Volume
 func (v *volumeJob) plan(at zfs.Version) error {
 	v.write.Base, v.base = device.VolumeSnapshot{}, zfs.Version{}
 	v.volume = &VolumeReport{Snapshot: v.write.Snapshot.String(), GUID: at.GUID}
-	v.report.Volume = v.volume
+	v.dev.report.Volume = v.volume
 	c := v.write.Target.Volume
-	if v.req.Compare || v.req.Allow.Overwrite || c == nil || c.Held.GUID == 0 {
+	if v.dev.req.Compare || v.dev.req.Allow.Overwrite || c == nil || c.Held.GUID == 0 {
 		v.volume.Continues = v.write.Interrupted()
 		return nil // in full
 	}
@@ -232,8 +232,8 @@ func (v *volumeJob) plan(at zfs.Version) error {
 		return nil
 	}
 	if c.Applying.GUID != 0 && c.Applying.GUID != at.GUID {
-		return fault.Refusef("complete it first: zxfer send "+shellquote.Join(v.endpoint(c.Applying.String()), v.req.Target.String())+"\n"+v.fullHint(),
-			"%s holds %s", v.req.Target, c)
+		return fault.Refusef("complete it first: zxfer send "+shellquote.Join(v.endpoint(c.Applying.String()), v.dev.req.Target.String())+"\n"+v.fullHint(),
+			"%s holds %s", v.dev.req.Target, c)
 	}
 	for _, version := range v.versions {
 		if version.GUID == c.Held.GUID && version.CreateTXG < at.CreateTXG {
@@ -241,7 +241,7 @@ func (v *volumeJob) plan(at zfs.Version) error {
 		}
 	}
 	if v.base.GUID == 0 {
-		return fault.Refusef(v.fullHint(), "%s holds %s (GUID %d), which is no earlier snapshot or bookmark of %s", v.req.Target, c.Held, c.Held.GUID, v.dataset)
+		return fault.Refusef(v.fullHint(), "%s holds %s (GUID %d), which is no earlier snapshot or bookmark of %s", v.dev.req.Target, c.Held, c.Held.GUID, v.dataset)
 	}
 	v.volume.Base, v.volume.Continues = v.base.Short(), c.Applying.GUID != 0
 	return nil
@@ -249,7 +249,7 @@ func (v *volumeJob) plan(at zfs.Version) error {
 
 // endpoint returns a name on the source as the user types it.
 func (v *volumeJob) endpoint(name string) string {
-	e := v.req.Source
+	e := v.dev.req.Source
 	e.Name = name
 	return e.String()
 }
@@ -257,42 +257,42 @@ func (v *volumeJob) endpoint(name string) string {
 // fullHint is the command for a full copy.
 func (v *volumeJob) fullHint() string {
 	return "copy everything: zxfer dev {{overwrite}} {{confirm}} " +
-		shellquote.Join(v.write.Target.Confirmation(), v.req.Source.String(), v.req.Target.String())
+		shellquote.Join(v.write.Target.Confirmation(), v.dev.req.Source.String(), v.dev.req.Target.String())
 }
 
 // prepareReport fills in the report and the part of the task that comparisons use.
 func (v *volumeJob) prepareReport(d *zfs.Dataset) error {
 	from := v.write.SourceFacts()
-	v.task = device.Task{Source: from, Target: v.write.Target, Request: device.Request{Allow: v.req.Allow}}
-	v.task.Options.Options = connect.Options(&v.req.Settings, time.Now())
-	v.task.Options.Quick = v.req.Digest != device.BLAKE3
-	if err := v.task.SetDefaults(); err != nil {
+	v.dev.task = device.Task{Source: from, Target: v.write.Target, Request: device.Request{Allow: v.dev.req.Allow}}
+	v.dev.task.Options.Options = connect.Options(&v.dev.req.Settings, time.Now())
+	v.dev.task.Options.Quick = v.dev.req.Digest != device.BLAKE3
+	if err := v.dev.task.SetDefaults(); err != nil {
 		return err
 	}
-	v.report.From, v.report.To, v.report.Size, v.report.Block = &from, &v.write.Target, uint64(from.Size), v.write.Snapshot.Block
-	if v.req.Compare || v.req.Verify {
-		v.report.Digest = v.task.Options.Digest()
+	v.dev.report.From, v.dev.report.To, v.dev.report.Size, v.dev.report.Block = &from, &v.write.Target, uint64(from.Size), v.write.Snapshot.Block
+	if v.dev.req.Compare || v.dev.req.Verify {
+		v.dev.report.Digest = v.dev.task.Options.Digest()
 	}
-	v.sourceDigest = func(ctx context.Context, progress func(transfer.Progress)) (device.Digest, error) {
-		return hosts.Watch(ctx, v.ends.Source.Conn, hosts.OpDigestVolume, hosts.VolumeDigestQuery{Snapshot: v.write.Snapshot, Options: v.task.Options}, progress)
+	v.dev.sourceDigest = func(ctx context.Context, progress func(transfer.Progress)) (device.Digest, error) {
+		return hosts.Watch(ctx, v.dev.ends.Source.Conn, hosts.OpDigestVolume, hosts.VolumeDigestQuery{Snapshot: v.write.Snapshot, Options: v.dev.task.Options}, progress)
 	}
 	if d.Encrypted() && !d.KeyLoaded() {
-		return fault.Refusef("load it: "+v.ends.Source.Conn.At().Prompt("zfs", "load-key", "-r", d.Name), "%s: the key of %s is not loaded, and ZFS can read its data only with the key", v.ends.Source.Conn.Label(), d.Name)
+		return fault.Refusef("load it: "+v.dev.ends.Source.Conn.At().Prompt("zfs", "load-key", "-r", d.Name), "%s: the key of %s is not loaded, and ZFS can read its data only with the key", v.dev.ends.Source.Conn.Label(), d.Name)
 	}
-	if v.req.Compare {
+	if v.dev.req.Compare {
 		if v.write.Target.Kind == device.KindMissing {
-			return fault.Refusef("check the name", "%s does not exist", v.req.Target)
+			return fault.Refusef("check the name", "%s does not exist", v.dev.req.Target)
 		}
 		return nil
 	}
-	if d.Encrypted() && !v.req.Decrypt {
+	if d.Encrypted() && !v.dev.req.Decrypt {
 		return fault.Refusef("permit it: {{decrypt}}\nto keep the encryption, send to a dataset: [HOST:]POOL/NAME",
-			"%s is encrypted, but its copy on a device or in an image file would not be", v.req.Source)
+			"%s is encrypted, but its copy on a device or in an image file would not be", v.dev.req.Source)
 	}
-	v.report.Problems = append(v.report.Problems, v.write.CheckTarget()...)
+	v.dev.report.Problems = append(v.dev.report.Problems, v.write.CheckTarget()...)
 	if d.Encrypted() {
-		v.report.Problems = append(v.report.Problems, finding.Finding{ID: "source-encrypted", Severity: finding.Warn,
-			Summary: v.req.Source.String() + " is encrypted, but its copy is not"})
+		v.dev.report.Problems = append(v.dev.report.Problems, finding.Finding{ID: "source-encrypted", Severity: finding.Warn,
+			Summary: v.dev.req.Source.String() + " is encrypted, but its copy is not"})
 	}
 	return nil
 }
@@ -308,11 +308,11 @@ func (v *volumeJob) spec() zfs.SendSpec {
 
 // send copies the snapshot and retries after interruptions. Every try starts again.
 func (v *volumeJob) send(ctx context.Context) error {
-	l := ends.NewLoop(fmt.Sprintf("%s -> %s", v.volume.Snapshot, v.req.Target), v.req.Retries, v.rep.Log)
+	l := ends.NewLoop(fmt.Sprintf("%s -> %s", v.volume.Snapshot, v.dev.req.Target), v.dev.req.Retries, v.dev.rep.Log)
 	l.Try = v.try
 	l.Progress = func(ctx context.Context) (bool, error) { return false, v.inspect(ctx) }
 	l.Retryable = func(err, _ error) bool {
-		return ends.Transient(err) || len(v.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+		return ends.Transient(err) || len(v.dev.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
 	}
 	return l.Run(ctx)
 }
@@ -320,12 +320,12 @@ func (v *volumeJob) send(ctx context.Context) error {
 // inspect plans again for a retry: the target must be the same device, and may hold the snapshot by
 // now.
 func (v *volumeJob) inspect(ctx context.Context) error {
-	now, err := hosts.Call(ctx, v.ends.Target.Conn, hosts.OpInspectDevice, v.write.Target.Path)
+	now, err := hosts.Call(ctx, v.dev.ends.Target.Conn, hosts.OpInspectDevice, v.write.Target.Path)
 	switch {
 	case err != nil:
 		return err
 	case !now.Same(v.write.Target):
-		return &retry.Permanent{Err: fault.Failf("use a persistent name, such as one in /dev/disk/by-id", "%s: it is another device than at the start of the copy", v.req.Target)}
+		return &retry.Permanent{Err: fault.Failf("use a persistent name, such as one in /dev/disk/by-id", "%s: it is another device than at the start of the copy", v.dev.req.Target)}
 	}
 	c := now.Volume
 	held := c != nil && c.Changed == "" && c.Applying.GUID == 0 && c.Held.GUID == v.write.Snapshot.GUID
@@ -338,13 +338,13 @@ func (v *volumeJob) try(ctx context.Context, tries int) error {
 	if v.volume.UpToDate {
 		return nil // the previous try succeeded, but the answer was lost
 	}
-	options := connect.Options(&v.req.Settings, time.Now())
-	v.rep.DeviceStarted(v.report, 0)
-	res, err := connect.Run(ctx, v.ends.Link,
-		connect.From{Host: v.ends.Source.Conn, What: hosts.SendStream{Spec: v.spec(), Options: options}},
-		connect.To{Host: v.ends.Target.Conn, What: hosts.WriteVolume{Volume: v.write, Options: options}},
-		connect.Count{Total: v.volume.Estimate}, func(p connect.Progress) { v.rep.Progress(1, p) })
-	r := &DevResult{Wire: res.Wire, WireBytes: max(res.Sent.WireBytes, res.Received.WireBytes), Bottleneck: res.Bottleneck, Tries: tries + 1}
+	options := connect.Options(&v.dev.req.Settings, time.Now())
+	v.dev.rep.DeviceStarted(v.dev.report, 0)
+	res, err := connect.Run(ctx, v.dev.ends.Link,
+		connect.From{Host: v.dev.ends.Source.Conn, What: hosts.SendStream{Spec: v.spec(), Options: options}},
+		connect.To{Host: v.dev.ends.Target.Conn, What: hosts.WriteVolume{Volume: v.write, Options: options}},
+		connect.Count{Total: v.volume.Estimate}, func(p connect.Progress) { v.dev.rep.Progress(1, p) })
+	r := &Result{Wire: res.Wire, WireBytes: max(res.Sent.WireBytes, res.Received.WireBytes), Bottleneck: res.Bottleneck, Tries: tries + 1}
 	if a := res.Received.Device; a != nil {
 		r.Account = *a
 	}
@@ -353,7 +353,7 @@ func (v *volumeJob) try(ctx context.Context, tries int) error {
 	if err != nil {
 		r.Error = err.Error()
 	}
-	v.report.Results = append(v.report.Results, r)
-	v.rep.DeviceFinished(v.report, r)
+	v.dev.report.Results = append(v.dev.report.Results, r)
+	v.dev.rep.DeviceFinished(v.dev.report, r)
 	return err
 }

@@ -1,4 +1,4 @@
-package job
+package dev
 
 import (
 	"context"
@@ -128,7 +128,7 @@ func (d *deviceJob) try(ctx context.Context, tries int) error {
 }
 
 // compareDigests compares the digests that both ends report for a finished copy.
-func (d *deviceJob) compareDigests(r *DevResult) error {
+func (d *deviceJob) compareDigests(r *Result) error {
 	if r.SourceDigest == "" || r.TargetDigest == "" || r.SourceDigest == r.TargetDigest {
 		return nil
 	}
@@ -136,9 +136,9 @@ func (d *deviceJob) compareDigests(r *DevResult) error {
 }
 
 // result merges the accounts of both ends.
-func (d *deviceJob) result(res connect.Result) *DevResult {
+func (d *deviceJob) result(res connect.Result) *Result {
 	sent, received := res.Sent, res.Received
-	r := &DevResult{Wire: res.Wire, WireBytes: max(sent.WireBytes, received.WireBytes), Bottleneck: res.Bottleneck}
+	r := &Result{Wire: res.Wire, WireBytes: max(sent.WireBytes, received.WireBytes), Bottleneck: res.Bottleneck}
 	if received.Device != nil {
 		r.Account = *received.Device
 	}

@@ -1,4 +1,4 @@
-package job
+package dev
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func (h *lyingDeviceHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, err
 
 type quietDevice struct{ silentDevice }
 
-func (quietDevice) DevicePlanned(*DevReport)       {}
+func (quietDevice) DevicePlanned(*Report)          {}
 func (quietDevice) Progress(int, connect.Progress) {}
 
 // TestImpossibleSizeIsRefusedBeforeTargetCreation expects that an impossible size is refused
@@ -64,9 +64,9 @@ func TestImpossibleSizeIsRefusedBeforeTargetCreation(t *testing.T) {
 	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64, 1 << 62, 1 << 52} {
 		image := filepath.Join(t.TempDir(), "image")
 		h := &lyingDeviceHost{t: t, facts: hosts.Facts{SSHLocal: "127.0.0.1"}, device: device.Facts{Kind: device.KindFile, Size: size}}
-		req := Dev{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Request: device.Request{Sparse: true}}
+		req := Request{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Request: device.Request{Sparse: true}}
 		req.Options.Block = tcp.MaxRaw
-		_, err := RunDev(t.Context(), req, hosts.New(h), quietDevice{})
+		_, err := Run(t.Context(), req, hosts.New(h), quietDevice{})
 		require.Error(t, err, size)
 		require.ErrorContains(t, err, "beta", size)
 		require.Equal(t, fault.Refused, fault.ClassOf(err), size)
@@ -91,8 +91,8 @@ func TestImpossibleSizeIsRefusedBeforeTargetCreation(t *testing.T) {
 func TestDevFailsIfDigestsDiffer(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
-	d := &deviceJob{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}, report: &DevReport{Digest: device.XXH3}}
-	require.Error(t, d.compareDigests(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: b}}))
-	require.NoError(t, d.compareDigests(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: a}}))
-	require.NoError(t, d.compareDigests(&DevResult{Account: device.Account{SourceDigest: a}}))
+	d := &deviceJob{req: Request{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}, report: &Report{Digest: device.XXH3}}
+	require.Error(t, d.compareDigests(&Result{Account: device.Account{SourceDigest: a, TargetDigest: b}}))
+	require.NoError(t, d.compareDigests(&Result{Account: device.Account{SourceDigest: a, TargetDigest: a}}))
+	require.NoError(t, d.compareDigests(&Result{Account: device.Account{SourceDigest: a}}))
 }

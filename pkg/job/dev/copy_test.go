@@ -1,4 +1,4 @@
-package job
+package dev
 
 import (
 	"context"
@@ -75,12 +75,12 @@ func localEnds(t *testing.T, h *renamingHost) *ends.Ends {
 	return e
 }
 
-type silentDevice struct{ DevReporter }
+type silentDevice struct{ Reporter }
 
-func (silentDevice) Log(string)                            {}
-func (silentDevice) Activity(string) func()                { return func() {} }
-func (silentDevice) DeviceStarted(*DevReport, uint64)      {}
-func (silentDevice) DeviceFinished(*DevReport, *DevResult) {}
+func (silentDevice) Log(string)                      {}
+func (silentDevice) Activity(string) func()          { return func() {} }
+func (silentDevice) DeviceStarted(*Report, uint64)   {}
+func (silentDevice) DeviceFinished(*Report, *Result) {}
 
 // TestDevRetriesTheSameDevices expects that a copy continues only with its original devices. A
 // restarted host may have given their names to other devices.
@@ -108,7 +108,7 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := &renamingHost{looks: c.then}
-			d := &deviceJob{ends: localEnds(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3}, rep: silentDevice{}, report: &DevReport{}}
+			d := &deviceJob{ends: localEnds(t, h), req: Request{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3}, rep: silentDevice{}, report: &Report{}}
 			d.task.Source, d.task.Target = c.source, c.target
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			d.task.Source.Real, d.task.Target.Real = "/dev/a", "/dev/b"
@@ -133,7 +133,7 @@ func TestDevWaitsForInterruptedAgent(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := device.Facts{Kind: device.KindDisk, Serial: "A"}, device.Facts{Kind: device.KindDisk, Serial: "B"}
 			h := &renamingHost{held: held, looks: map[string][]device.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
-			d := &deviceJob{ends: localEnds(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4}, rep: silentDevice{}, report: &DevReport{}}
+			d := &deviceJob{ends: localEnds(t, h), req: Request{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4}, rep: silentDevice{}, report: &Report{}}
 			d.task.Source, d.task.Target = a, b
 			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
 			err := d.copy(t.Context())
@@ -154,7 +154,7 @@ func TestDevSecondsCountOnlyCopying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 1 << 20}
 		h := &slowHost{renamingHost{looks: map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {a}}}}
-		r, err := RunDev(t.Context(), Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Compare: true}, hosts.New(h), quietDevice{})
+		r, err := Run(t.Context(), Request{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Compare: true}, hosts.New(h), quietDevice{})
 		require.NoError(t, err)
 		require.Equal(t, 2.0, r.Seconds)
 	})
@@ -167,21 +167,21 @@ func TestDevResumesWithSameDigest(t *testing.T) {
 	a, b := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 4 << 20}, device.Facts{Kind: device.KindDisk, Serial: "B", Size: 4 << 20, Minor: 1}
 	for _, c := range []struct {
 		digest    string
-		change    func(*Dev)
+		change    func(*Request)
 		want      string // part of the report
 		resumable uint64
 	}{
-		{"", func(*Dev) {}, device.BLAKE3, 1 << 20},
-		{device.XXH3, func(*Dev) {}, device.XXH3, 0},
-		{device.BLAKE3, func(*Dev) {}, device.BLAKE3, 1 << 20},
-		{"", func(r *Dev) { r.NoResume = true }, device.XXH3, 0},
-		{"", func(r *Dev) { r.Options.NoVerify = true }, "", 0},
-		{"", func(r *Dev) { r.Options.Delta = true }, device.BLAKE3, 1 << 20},
+		{"", func(*Request) {}, device.BLAKE3, 1 << 20},
+		{device.XXH3, func(*Request) {}, device.XXH3, 0},
+		{device.BLAKE3, func(*Request) {}, device.BLAKE3, 1 << 20},
+		{"", func(r *Request) { r.NoResume = true }, device.XXH3, 0},
+		{"", func(r *Request) { r.Options.NoVerify = true }, "", 0},
+		{"", func(r *Request) { r.Options.Delta = true }, device.BLAKE3, 1 << 20},
 	} {
 		h := &resumableHost{renamingHost{looks: map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {b}}}}
-		req := Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, DryRun: true, Digest: c.digest}
+		req := Request{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, DryRun: true, Digest: c.digest}
 		c.change(&req)
-		r, err := RunDev(t.Context(), req, hosts.New(h), quietDevice{})
+		r, err := Run(t.Context(), req, hosts.New(h), quietDevice{})
 		require.NoError(t, err)
 		require.Equal(t, c.want, r.Digest)
 		require.Equal(t, c.resumable, r.Resumable)

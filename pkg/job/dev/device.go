@@ -1,4 +1,6 @@
-package job
+// Package dev runs `zxfer dev`: it copies or compares two devices or image files, or copies a snapshot of a volume
+// to one. Package device reads and writes the blocks.
+package dev
 
 import (
 	"context"
@@ -26,8 +28,8 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// Dev is a request for `zxfer dev`.
-type Dev struct {
+// Request is a request for `zxfer dev`.
+type Request struct {
 	// Source.Name is an absolute path, or a volume with or without a snapshot.
 	Source endpoint.Endpoint
 	Target endpoint.Endpoint
@@ -52,25 +54,25 @@ type Dev struct {
 }
 
 // OfVolume reports whether the source is a volume, which is never the root of a pool.
-func (r *Dev) OfVolume() bool {
+func (r *Request) OfVolume() bool {
 	return !r.Source.Path() && strings.Contains(r.Source.Name, "/")
 }
 
-// DevReporter receives the events of a device copy.
-type DevReporter interface {
+// Reporter receives the events of a device copy.
+type Reporter interface {
 	ends.Watcher
 	// DevicePlanned is called once, before any change.
-	DevicePlanned(*DevReport)
+	DevicePlanned(*Report)
 	// DeviceStarted is called for every try; done counts resumed bytes.
-	DeviceStarted(r *DevReport, done uint64)
+	DeviceStarted(r *Report, done uint64)
 	// Progress is called about twice a second; id is 1.
 	Progress(id int, p connect.Progress)
 	// DeviceFinished is called after every started try.
-	DeviceFinished(r *DevReport, result *DevResult)
+	DeviceFinished(r *Report, result *Result)
 }
 
-// DevReport is the JSON report of `zxfer dev`, first with the plan, then with results.
-type DevReport struct {
+// Report is the JSON report of `zxfer dev`, first with the plan, then with results.
+type Report struct {
 	Schema             string             `json:"schema"` // "zxfer.dev/v1"
 	Source             string             `json:"source"`
 	Target             string             `json:"target"`
@@ -89,7 +91,7 @@ type DevReport struct {
 	Delta              bool               `json:"delta,omitempty"`
 	Resumable          uint64             `json:"resumable,omitempty"` // bytes stored by an interrupted copy
 	Unusable           string             `json:"unusable,omitempty"`  // why it cannot be resumed
-	Results            []*DevResult       `json:"results"`             // one per try
+	Results            []*Result          `json:"results"`             // one per try
 	Seconds            float64            `json:"seconds,omitempty"`   // duration of copying or comparing
 	Equal              *bool              `json:"equal,omitempty"`     // of a comparison
 	Differ             []device.Range     `json:"differ,omitempty"`    // of a comparison: approximate ranges
@@ -97,8 +99,8 @@ type DevReport struct {
 	outcome.Conclusion                    // planned, done, equal, different, failed, refused, interrupted
 }
 
-// DevResult is the result of one try.
-type DevResult struct {
+// Result is the result of one try.
+type Result struct {
 	device.Account
 	connect.Speed        // of device bytes
 	WireBytes     int64  `json:"wire_bytes"`
@@ -109,16 +111,16 @@ type DevResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// RunDev runs `zxfer dev`. It returns the report also with an error. Errors are Refused if
+// Run runs `zxfer dev`. It returns the report also with an error. Errors are Refused if
 // nothing was changed, and Interrupted if the same command resumes.
-func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevReport, error) {
-	d := &deviceJob{req: req, rep: rep, ends: ends.New(at, req.Source, req.Target, &req.Settings), report: &DevReport{
+func Run(ctx context.Context, req Request, at *hosts.Set, rep Reporter) (*Report, error) {
+	d := &deviceJob{req: req, rep: rep, ends: ends.New(at, req.Source, req.Target, &req.Settings), report: &Report{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
-		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
+		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*Result{},
 	}}
 	run := d.run
 	if req.OfVolume() {
-		run = (&volumeJob{deviceJob: d}).run
+		run = (&volumeJob{dev: d}).run
 	}
 	err := outcome.Settle(ctx, run(ctx))
 	r, success := d.report, outcome.Done
@@ -139,9 +141,9 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 
 type deviceJob struct {
 	ends   *ends.Ends
-	req    Dev
-	rep    DevReporter
-	report *DevReport
+	req    Request
+	rep    Reporter
+	report *Report
 	task   device.Task
 	state  device.State
 	// sourceDigest hashes a source that is not a device.
@@ -329,7 +331,7 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	r := &DevResult{Account: a.Result.Device, Tries: 1, Bottleneck: connect.Bottleneck{Stages: a.Result.Stages},
+	r := &Result{Account: a.Result.Device, Tries: 1, Bottleneck: connect.Bottleneck{Stages: a.Result.Stages},
 		Speed: connect.SpeedOf(d.report.Size, max(a.Result.Elapsed, b.Result.Elapsed).Seconds())}
 	r.TargetDigest = b.Result.Device.SourceDigest
 	d.report.Results = append(d.report.Results, r)

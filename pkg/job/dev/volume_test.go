@@ -1,4 +1,4 @@
-package job
+package dev
 
 import (
 	"context"
@@ -75,24 +75,24 @@ func heldSnapshot(name string, guid uint64) device.VolumeSnapshot {
 	return device.VolumeSnapshot{Dataset: "tank/vm", Name: name, GUID: guid, Size: 1 << 20}
 }
 
-func (h *volumeHost) send(t *testing.T, source string, change func(*Dev)) (*DevReport, error) {
+func (h *volumeHost) send(t *testing.T, source string, change func(*Request)) (*Report, error) {
 	t.Helper()
-	req := Dev{Source: endpoint.Endpoint{Name: source}, Target: endpoint.Endpoint{Name: "/dev/sdx"}, Retries: 2}
+	req := Request{Source: endpoint.Endpoint{Name: source}, Target: endpoint.Endpoint{Name: "/dev/sdx"}, Retries: 2}
 	if change != nil {
 		change(&req)
 	}
-	return RunDev(t.Context(), req, hosts.New(h), quietDevice{})
+	return Run(t.Context(), req, hosts.New(h), quietDevice{})
 }
 
 // TestVolumePlan expects the incremental source that the record of the target names by its GUID, and
 // refusals with a command.
 func TestVolumePlan(t *testing.T) {
 	t.Parallel()
-	overwrite := func(r *Dev) { r.Allow = device.Allow{Overwrite: true, Confirm: "S"} }
+	overwrite := func(r *Request) { r.Allow = device.Allow{Overwrite: true, Confirm: "S"} }
 	for name, tt := range map[string]struct {
 		source string
 		held   *device.VolumeCopy
-		change func(*Dev)
+		change func(*Request)
 		base   string
 		want   string // of the error
 	}{
@@ -165,11 +165,11 @@ func TestVolumeSourceIsChecked(t *testing.T) {
 	_, err = h.send(t, "tank/vm@a", nil)
 	require.ErrorContains(t, err, "is encrypted, but its copy")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	r, err := h.send(t, "tank/vm@a", func(r *Dev) { r.Decrypt = true })
+	r, err := h.send(t, "tank/vm@a", func(r *Request) { r.Decrypt = true })
 	require.NoError(t, err)
 	require.Equal(t, "source-encrypted", r.Problems[0].ID)
 	h.dataset.Properties["keystatus"] = zfs.Property{Value: "unavailable"}
-	_, err = h.send(t, "tank/vm@a", func(r *Dev) { r.Decrypt = true })
+	_, err = h.send(t, "tank/vm@a", func(r *Request) { r.Decrypt = true })
 	require.ErrorContains(t, err, "is not loaded")
 	h = newVolumeHost()
 	h.disk.Size = 1 << 19
