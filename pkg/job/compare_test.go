@@ -9,24 +9,25 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
 )
 
 func TestCompare(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": nil, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": nil, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
 	for _, d := range []string{"src/a", "src/a/b"} {
-		w.host.Write(d, make([]byte, 1000))
+		w.Memory.Write(d, make([]byte, 1000))
 	}
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@y", "src/a/b@y"}))
-	w.changes = nil
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a@y", "src/a/b@y"}))
+	w.Changes = nil
 	compare := func(change func(*Compare)) (*CompareReport, error) {
 		req := Compare{A: endpoint.Endpoint{Name: "src/a"}, B: endpoint.Endpoint{Name: "dst"}, Recursive: true}
 		if change != nil {
 			change(&req)
 		}
-		return RunCompare(t.Context(), req, hosts.New(w), silent{})
+		return RunCompare(t.Context(), req, hosts.New(w), Quiet{})
 	}
 	r, err := compare(nil)
 	require.NoError(t, err)
@@ -43,24 +44,24 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, map[string]int{plan.PairNewerB: 1, plan.PairOnlyB: 1}, r.Relations)
 	require.NotZero(t, r.BytesB)
 
-	w.host.Copy("src/a", "dst/a", "x", "y")
+	w.Memory.Copy("src/a", "dst/a", "x", "y")
 	r, err = compare(func(c *Compare) { c.Recursive = false })
 	require.NoError(t, err)
 	require.Equal(t, Equal, r.Outcome)
 
 	// A key without permission to send gets everything except sizes.
-	w.before = failOn("estimate", fault.Refusef("", "not for this key"))
+	w.Before = jobtest.FailOn("estimate", fault.Refusef("", "not for this key"))
 	r, err = compare(nil)
 	require.NoError(t, err)
 	require.Equal(t, Differ, r.Outcome)
 	require.Zero(t, r.BytesA)
 	require.Equal(t, []string{"the size to send from src/a is unknown: not for this key"}, r.Notes)
-	w.before = failOn("list", errors.New("broken"))
+	w.Before = jobtest.FailOn("list", errors.New("broken"))
 	r, err = compare(nil)
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.Equal(t, "failed", r.Outcome)
-	w.before = nil
+	w.Before = nil
 
 	for _, name := range []string{"dst/none", "none/a"} {
 		r, err = compare(func(c *Compare) { c.B.Name = name })
@@ -68,5 +69,5 @@ func TestCompare(t *testing.T) {
 		require.Equal(t, "refused", r.Outcome)
 		require.NotEmpty(t, r.Hint)
 	}
-	require.Empty(t, w.changes)
+	require.Empty(t, w.Changes)
 }

@@ -14,22 +14,23 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/transport/tcp"
 )
 
 // filesWorld returns a world whose src/a@x has some files.
-func filesWorld(t *testing.T) (w *world, dir string) {
+func filesWorld(t *testing.T) (w *jobtest.World, dir string) {
 	t.Helper()
-	w = newWorld(t, map[string][]string{"src/a": {"w", "x"}})
+	w = jobtest.NewWorld(t, map[string][]string{"src/a": {"w", "x"}})
 	dir = t.TempDir()
 	for name, text := range map[string]string{"alice/one": "1", "alice/sub/two": "22", "bob": "333"} {
 		p := filepath.Join(dir, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))
 		require.NoError(t, os.WriteFile(p, []byte(text), 0o644))
 	}
-	w.host.SetFiles("src/a@x", dir)
+	w.Memory.SetFiles("src/a@x", dir)
 	return w, dir
 }
 
@@ -97,26 +98,26 @@ func TestRestoreFiles(t *testing.T) {
 
 // cuttingHost interrupts transfers of contents shortly after their start.
 type cuttingHost struct {
-	*world
+	*jobtest.World
 	cuts int
 }
 
 func (c *cuttingHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
 
 func (c *cuttingHost) Run(ctx context.Context, r *hosts.Request) error {
-	return hoststest.Run(ctx, c.world, r, hoststest.Watched(hosts.OpTransfer, c.Transfer))
+	return hoststest.Run(ctx, c.World, r, hoststest.Watched(hosts.OpTransfer, c.Transfer))
 }
 
 func (c *cuttingHost) Transfer(ctx context.Context, t hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 	to, ok := t.To.(hosts.ReceiveFiles)
 	if !ok || to.Into.DryRun || c.cuts == 0 {
-		return c.world.Transfer(ctx, t, progress)
+		return c.World.Transfer(ctx, t, progress)
 	}
 	c.cuts--
 	from := t.From.(hosts.SendFiles)
 	from.Archive.Paths = from.Archive.Paths[:1] // the rest does not arrive
 	t.From = from
-	r, err := c.world.Transfer(ctx, t, nil)
+	r, err := c.World.Transfer(ctx, t, nil)
 	if err != nil {
 		return hosts.Result{}, err
 	}
@@ -128,7 +129,7 @@ func TestRestoreFilesResumes(t *testing.T) {
 	t.Parallel()
 	w, _ := filesWorld(t)
 	to := t.TempDir()
-	r, err := RunFiles(t.Context(), filesRequest(to, nil), hosts.New(&cuttingHost{world: w, cuts: 1}), silentFiles{})
+	r, err := RunFiles(t.Context(), filesRequest(to, nil), hosts.New(&cuttingHost{World: w, cuts: 1}), silentFiles{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "a file of the first try differs")
 	require.ErrorContains(t, err, "1 file was not restored correctly")
 	require.Equal(t, "alice/one", r.Result.Problems[0].Path)
@@ -137,7 +138,7 @@ func TestRestoreFilesResumes(t *testing.T) {
 	require.FileExists(t, to+"/bob")
 
 	to = t.TempDir()
-	_, err = RunFiles(t.Context(), filesRequest(to, func(f *Files) { f.Retries = 0 }), hosts.New(&cuttingHost{world: w, cuts: 1}), silentFiles{})
+	_, err = RunFiles(t.Context(), filesRequest(to, func(f *Files) { f.Retries = 0 }), hosts.New(&cuttingHost{World: w, cuts: 1}), silentFiles{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	r, err = RunFiles(t.Context(), filesRequest(to, nil), hosts.New(w), silentFiles{})
 	require.NoError(t, err)

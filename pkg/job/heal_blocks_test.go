@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -29,19 +30,19 @@ func blocksOf(numbers ...uint64) []zfs.DamagedBlocks {
 }
 
 // blockWorld returns a world whose src/a has 33 blocks of 128 KiB and a damaged file, and its live files.
-func blockWorld(t *testing.T, numbers ...uint64) (w *world, head string) {
+func blockWorld(t *testing.T, numbers ...uint64) (w *jobtest.World, head string) {
 	t.Helper()
 	w, _, head = incrementalWorld(t)
-	w.host.Damaged.Blocks = blocksOf(numbers...)
+	w.Memory.Damaged.Blocks = blocksOf(numbers...)
 	return w, head
 }
 
 // onlyFull makes the file of an incrementalWorld too large for a search of the snapshots, and the oldest
 // snapshot damaged.
-func onlyFull(t *testing.T, w *world, head string) {
+func onlyFull(t *testing.T, w *jobtest.World, head string) {
 	t.Helper()
 	require.NoError(t, os.Truncate(filepath.Join(head, "d", "f"), 64<<20))
-	w.host.Damaged.Blocks[0].Snapshots = []string{"0"}
+	w.Memory.Damaged.Blocks[0].Snapshots = []string{"0"}
 }
 
 // TestHealChoosesBaseByErrorLog expects the incremental source of damage without a path to be the
@@ -65,21 +66,21 @@ func TestHealChoosesBaseByErrorLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, _ := blockWorld(t, tt.block)
-			w.host.Damaged.Objects = []zfs.DamagedObject{{Dataset: "src/a", Object: "0x1", Shown: "src/a:<0x1>"}}
-			w.host.Damaged.Blocks[0].Snapshots = tt.snapshots
+			w.Memory.Damaged.Objects = []zfs.DamagedObject{{Dataset: "src/a", Object: "0x1", Shown: "src/a:<0x1>"}}
+			w.Memory.Damaged.Blocks[0].Snapshots = tt.snapshots
 			streams := 0
 			var scrubs atomic.Int32 // operations of both hosts are concurrent
-			w.host.Heals = func(zfs.DamagedObject, uint64) bool { streams++; return streams == tt.streams }
-			w.before = func(op string) error {
+			w.Memory.Heals = func(zfs.DamagedObject, uint64) bool { streams++; return streams == tt.streams }
+			w.Before = func(op string) error {
 				if op == "scrub src" {
 					scrubs.Add(1)
 				}
 				return nil
 			}
-			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
+			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.since, r.Datasets[0].Since)
-			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.streams, streams)
 			require.EqualValues(t, 1, scrubs.Load())
@@ -98,7 +99,7 @@ func TestHealRetriesWithNewSnapshot(t *testing.T) {
 	w, head := blockWorld(t, 2)
 	onlyFull(t, w, head)
 	received := 0
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		if strings.HasPrefix(op, "receive src/a@") {
 			if received++; received < 3 {
 				return tcp.ErrConnectionLost
@@ -106,18 +107,18 @@ func TestHealRetriesWithNewSnapshot(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.Retries = 5 }), hosts.New(w), silent{})
+	_, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.Retries = 5 }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, 3, received)
 	taken := 0
-	for _, c := range w.changes {
+	for _, c := range w.Changes {
 		if strings.HasPrefix(c, "snapshot src/a@"+zfs.HealPrefix) {
 			taken++
 		}
 	}
-	require.Equal(t, 3, taken, w.changes)
-	require.Len(t, w.host.Versions("src/a"), 3)
-	require.Len(t, w.host.Versions("dst/a"), 3)
+	require.Equal(t, 3, taken, w.Changes)
+	require.Len(t, w.Memory.Versions("src/a"), 3)
+	require.Len(t, w.Memory.Versions("dst/a"), 3)
 }
 
 // TestHealSendsDamagedBlocks expects that a heal sends only the damaged blocks, and that plan and
@@ -126,14 +127,14 @@ func TestHealSendsDamagedBlocks(t *testing.T) {
 	t.Parallel()
 	w, head := blockWorld(t, 2, 7)
 	onlyFull(t, w, head)
-	w.host.Set("src/a", "recordsize", "131072")
-	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
+	w.Memory.Set("src/a", "recordsize", "131072")
+	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	d := r.Datasets[0]
 	require.EqualValues(t, 2, d.Blocks)
 	require.Empty(t, d.Whole)
 	require.LessOrEqual(t, d.SendBytes, uint64(2*128<<10))
-	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	d = r.Datasets[0]
 	require.EqualValues(t, 2, d.Blocks)
@@ -152,8 +153,8 @@ func TestHealReportsWhyWhole(t *testing.T) {
 	} {
 		w, head := blockWorld(t, 2)
 		onlyFull(t, w, head)
-		change(&w.host.Damaged)
-		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+		change(&w.Memory.Damaged)
+		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 		require.NoError(t, err, why)
 		require.Equal(t, why, r.Datasets[0].Whole)
 		require.Zero(t, r.Datasets[0].Blocks)
@@ -194,16 +195,16 @@ func TestHealFallsBack(t *testing.T) {
 				onlyFull(t, w, head)
 			}
 			sent, received, scrubs := 0, 0, 0
-			w.host.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return tt.heals == nil || tt.heals(sent) }
-			w.before = func(op string) error {
+			w.Memory.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return tt.heals == nil || tt.heals(sent) }
+			w.Before = func(op string) error {
 				switch {
 				case strings.HasPrefix(op, "receive src/a@") && tt.lie != nil:
 					received++
 					return tt.lie(received)
 				case op == "scrub src":
 					if scrubs++; tt.more {
-						w.host.Damaged.Blocks = blocksOf(2, 9)
-						w.host.Damaged.Blocks[0].Snapshots = []string{"0"}
+						w.Memory.Damaged.Blocks = blocksOf(2, 9)
+						w.Memory.Damaged.Blocks[0].Snapshots = []string{"0"}
 					}
 				}
 				return nil
@@ -222,14 +223,14 @@ func TestHealFallsBack(t *testing.T) {
 				require.Contains(t, strings.Join(rep.lines, "\n"), part)
 			}
 			require.LessOrEqual(t, scrubs, maxRounds)
-			require.Len(t, w.host.Versions("src/a"), 3)
+			require.Len(t, w.Memory.Versions("src/a"), 3)
 		})
 	}
 }
 
 // logRecorder records log lines.
 type logRecorder struct {
-	silent
+	Quiet
 	lines []string
 }
 
@@ -241,18 +242,18 @@ func TestHealNewDamage(t *testing.T) {
 	t.Parallel()
 	for _, endless := range []bool{false, true} {
 		w := damagedWorld(t, file("src/a", "", "/f"))
-		w.host.Damaged.Blocks = blocksOf(0)
+		w.Memory.Damaged.Blocks = blocksOf(0)
 		scrubs := 0
-		w.before = func(op string) error {
+		w.Before = func(op string) error {
 			if op == "scrub src" {
 				if scrubs++; scrubs == 1 || endless {
-					w.host.Damaged.Objects = append(w.host.Damaged.Objects, file("src/b", "", fmt.Sprint("/g", scrubs)))
-					w.host.Damaged.Blocks = append(blocksOf(0), zfs.DamagedBlocks{Dataset: "src/b", Data: zfs.Blocks{{Object: 1, First: uint64(scrubs), Count: 1}}})
+					w.Memory.Damaged.Objects = append(w.Memory.Damaged.Objects, file("src/b", "", fmt.Sprint("/g", scrubs)))
+					w.Memory.Damaged.Blocks = append(blocksOf(0), zfs.DamagedBlocks{Dataset: "src/b", Data: zfs.Blocks{{Object: 1, First: uint64(scrubs), Count: 1}}})
 				}
 			}
 			return nil
 		}
-		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 		if endless {
 			require.ErrorContains(t, err, "not healed")
 			require.Equal(t, maxRounds, scrubs)
@@ -262,7 +263,7 @@ func TestHealNewDamage(t *testing.T) {
 			require.Len(t, r.Objects, 2)
 			require.Equal(t, Healed, r.Objects[1].Outcome)
 		}
-		w.assertSnapshots(t)
+		assertSnapshots(t, w)
 	}
 }
 
@@ -272,10 +273,10 @@ func TestHealMetadataRemains(t *testing.T) {
 	t.Parallel()
 	w, head := blockWorld(t, 2)
 	onlyFull(t, w, head)
-	w.host.Damaged.Blocks[0].Metadata, w.host.Damaged.Blocks[0].LiveMetadata = 1, true
+	w.Memory.Damaged.Blocks[0].Metadata, w.Memory.Damaged.Blocks[0].LiveMetadata = 1, true
 	sent := 0
-	w.host.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return false }
-	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+	w.Memory.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return false }
+	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "1 error is not healed")
 	require.Contains(t, r.Datasets[0].Why, "metadata is also damaged")
 	require.Contains(t, r.Datasets[0].Remedy, "zxfer restore dst/a@2 src/a-restored")
@@ -302,7 +303,7 @@ func TestHostileBlocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := damagedWorld(t, file("src/a", "", "/f"))
-			there := &lyingHost{world: w, alter: func(_ int, body any) any {
+			there := &jobtest.LyingHost{World: w, Alter: func(_ int, body any) any {
 				if d, ok := body.(map[string]any); ok && d["things"] != nil {
 					d["blocks"] = []any{tt.blocks}
 				}
@@ -312,9 +313,9 @@ func TestHostileBlocks(t *testing.T) {
 				h.At = endpoint.Endpoint{Host: "there", Name: "src/a"}
 				h.Copies[0].Source.Host = "there"
 			})
-			_, err := RunHeal(t.Context(), req, hosts.New(there), silent{})
+			_, err := RunHeal(t.Context(), req, hosts.New(there), Quiet{})
 			require.ErrorContains(t, err, tt.want)
-			w.assertSnapshots(t)
+			assertSnapshots(t, w)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
@@ -39,10 +40,10 @@ func shown(r *HealReport) (all []string) {
 func TestHealJob(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("src/b", "", "/g"))
-	r, err := RunHealJob(t.Context(), healJobA(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
+	r, err := RunHealJob(t.Context(), healJobA(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
-	require.Empty(t, w.changes)
+	require.Empty(t, w.Changes)
 	require.Len(t, r.Heals, 2)
 	require.Equal(t, []string{"src/a", "dst/a"}, []string{r.Heals[0].At, r.Heals[1].At})
 	require.Equal(t, "dst/a", r.Heals[0].Datasets[0].Copy)
@@ -54,17 +55,17 @@ func TestHealJob(t *testing.T) {
 			locked = append(locked, job)
 			return func() {}, nil
 		}
-	}), hosts.New(w), silent{})
+	}), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"src/a:/f " + Healed}, shown(r.Heals[0]))
 	require.Equal(t, []string{"dst/a:/x " + Healed}, shown(r.Heals[1]))
 	require.Equal(t, []string{"a"}, slices.Compact(locked))
-	w.assertSnapshots(t)
-	require.Equal(t, []zfs.DamagedObject{file("src/b", "", "/g")}, w.host.Damaged.Objects)
+	assertSnapshots(t, w)
+	require.Equal(t, []zfs.DamagedObject{file("src/b", "", "/g")}, w.Memory.Damaged.Objects)
 
-	w.host.Damaged.Scan = zfs.Scan{}
-	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	w.Memory.Damaged.Scan = zfs.Scan{}
+	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
 }
@@ -74,11 +75,11 @@ func TestHealJob(t *testing.T) {
 func TestHealJobRestrictsCopies(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("src/a/below", "", "/g"))
-	w.host.Damaged.Scan = zfs.Scan{}
-	w.host.Create("src/a/below", nil)
-	w.host.Set("dst/a", "readonly", "off") // the job's own copy cannot heal, the other job's can
-	w.host.Copy("src/a", "dst/other", "1", "2")
-	w.host.Set("dst/other", "readonly", "on")
+	w.Memory.Damaged.Scan = zfs.Scan{}
+	w.Memory.Create("src/a/below", nil)
+	w.Memory.Set("dst/a", "readonly", "off") // the job's own copy cannot heal, the other job's can
+	w.Memory.Copy("src/a", "dst/other", "1", "2")
+	w.Memory.Set("dst/other", "readonly", "on")
 	other := Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/other"}, Job: "other"}
 	var locked []string
 	r, err := RunHealJob(t.Context(), healJobA(func(h *Heal) {
@@ -87,28 +88,28 @@ func TestHealJobRestrictsCopies(t *testing.T) {
 			locked = append(locked, job)
 			return func() {}, nil
 		}
-	}), hosts.New(w), silent{})
+	}), hosts.New(w), Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "nothing was changed")
 	require.Len(t, r.Heals[0].Datasets, 1)
 	require.Contains(t, r.Heals[0].Datasets[0].Why, "dst/a is not read-only")
 	require.Equal(t, []string{"a", "other"}, locked)
-	w.assertSnapshots(t)
+	assertSnapshots(t, w)
 }
 
 // TestHealJobClass expects the error of the worst side, and no refusal if a side was healed.
 func TestHealJobClass(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
-	w.host.Set("dst/a", "origin", "dst/b@1")
-	w.host.Damaged.Scan = zfs.Scan{}
-	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	w.Memory.Set("dst/a", "origin", "dst/b@1")
+	w.Memory.Damaged.Scan = zfs.Scan{}
+	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "dst/a: none of the damage can be healed")
 	require.Equal(t, outcome.Refused, r.Heals[1].Outcome)
 	require.Equal(t, outcome.Done, r.Heals[0].Outcome)
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.Equal(t, outcome.Failed, r.Outcome)
 
-	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
 	require.Equal(t, outcome.UpToDate, r.Heals[0].Outcome)
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "this time nothing was changed")
 }
@@ -120,35 +121,35 @@ func TestRepairOf(t *testing.T) {
 	broken := errors.New("no route to host")
 	for name, tt := range map[string]struct {
 		damaged []zfs.DamagedObject
-		change  func(w *world, d *zfs.Damage)
+		change  func(w *jobtest.World, d *zfs.Damage)
 		want    Repair
 	}{
 		"a copy has the data":  {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, want: Repair{State: RepairFull, Copies: []string{"dst/a"}}},
 		"metadata":             {damaged: []zfs.DamagedObject{metadata}, want: Repair{State: RepairNone, Why: "metadata, or of a destroyed dataset: no copy has its blocks"}},
 		"data and metadata":    {damaged: []zfs.DamagedObject{file("src/a", "", "/f"), metadata}, want: Repair{State: RepairPartial, Copies: []string{"dst/a"}, Why: "metadata, or of a destroyed dataset: no copy has its blocks"}},
-		"of the pool":          {change: func(_ *world, d *zfs.Damage) { d.PoolErrors = 2 }, want: Repair{State: RepairNone, Why: "the pool has 2 errors in its metadata or in destroyed data"}},
+		"of the pool":          {change: func(_ *jobtest.World, d *zfs.Damage) { d.PoolErrors = 2 }, want: Repair{State: RepairNone, Why: "the pool has 2 errors in its metadata or in destroyed data"}},
 		"heal snapshots alone": {damaged: []zfs.DamagedObject{file("src/a", zfs.HealPrefix+"1", "/f")}, want: Repair{State: RepairNone}},
-		"key not loaded": {change: func(_ *world, d *zfs.Damage) { d.Unlisted, d.Reason = true, zfs.KeyNotLoaded },
+		"key not loaded": {change: func(_ *jobtest.World, d *zfs.Damage) { d.Unlisted, d.Reason = true, zfs.KeyNotLoaded },
 			want: Repair{State: RepairUnknown, Why: "ZFS does not list the errors: the key of a damaged dataset is not loaded"}},
-		"a destroyed dataset": {change: func(_ *world, d *zfs.Damage) { d.Unlisted, d.Reason = true, zfs.DatasetDestroyed },
+		"a destroyed dataset": {change: func(_ *jobtest.World, d *zfs.Damage) { d.Unlisted, d.Reason = true, zfs.DatasetDestroyed },
 			want: Repair{State: RepairUnknown, Why: "ZFS does not list the errors: some belong to a destroyed dataset, until the next scrub"}},
-		"too many": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(_ *world, d *zfs.Damage) { d.More = 7 },
+		"too many": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(_ *jobtest.World, d *zfs.Damage) { d.More = 7 },
 			want: Repair{State: RepairPartial, Copies: []string{"dst/a"}, Why: "the list of errors is too long"}},
-		"a clone": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) { w.host.Set("src/a", "origin", "src/b@1") },
+		"a clone": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *jobtest.World, _ *zfs.Damage) { w.Memory.Set("src/a", "origin", "src/b@1") },
 			want: Repair{State: RepairNone, Why: "src/a is a clone: OpenZFS crashes if blocks of a clone are healed"}},
-		"no common snapshot": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
+		"no common snapshot": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *jobtest.World, _ *zfs.Damage) {
 			for _, s := range []string{"@1", "@2"} {
-				require.NoError(t, w.host.Destroy(t.Context(), []string{"dst/a" + s}))
+				require.NoError(t, w.Memory.Destroy(t.Context(), []string{"dst/a" + s}))
 			}
 		}, want: Repair{State: RepairNone, Why: "src/a and dst/a have no snapshot in common"}},
-		"no copy": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
-			w.host.Edit(func(all map[string]*zfs.Dataset) { delete(all, "dst/a") })
+		"no copy": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *jobtest.World, _ *zfs.Damage) {
+			w.Memory.Edit(func(all map[string]*zfs.Dataset) { delete(all, "dst/a") })
 		}, want: Repair{State: RepairNone, Why: "dst/a does not exist"}},
-		"the copy is damaged": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
-			w.host.Damaged.Objects = []zfs.DamagedObject{file("dst/a", "", "/g")}
+		"the copy is damaged": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *jobtest.World, _ *zfs.Damage) {
+			w.Memory.Damaged.Objects = []zfs.DamagedObject{file("dst/a", "", "/g")}
 		}, want: Repair{State: RepairUnknown, Why: "dst/a: it is damaged, 1 error: its stream ends at the first unreadable block"}},
-		"the copy is unreachable": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *world, _ *zfs.Damage) {
-			w.before = func(op string) error {
+		"the copy is unreachable": {damaged: []zfs.DamagedObject{file("src/a", "", "/f")}, change: func(w *jobtest.World, _ *zfs.Damage) {
+			w.Before = func(op string) error {
 				if op == "list dst/a" {
 					return broken
 				}
@@ -163,16 +164,16 @@ func TestRepairOf(t *testing.T) {
 			if tt.change != nil {
 				tt.change(w, &d)
 			}
-			w.changes = nil
+			w.Changes = nil
 			req := healJobA(func(h *Heal) {
 				h.At = endpoint.Endpoint{Name: "src/a"}
 				h.Lock = func(context.Context, string) (func(), error) { return nil, errors.New("locked") }
 			})
 			got := RepairOf(t.Context(), req, hosts.New(w), d, func(_ context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
-				return w.host.Damaged.Within(e.Name), nil
+				return w.Memory.Damaged.Within(e.Name), nil
 			})
 			require.Equal(t, tt.want, got)
-			require.Empty(t, w.changes)
+			require.Empty(t, w.Changes)
 		})
 	}
 }
@@ -200,21 +201,21 @@ func TestRepairOfManyDatasets(t *testing.T) {
 func TestHealJobHealsSourceAgain(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
-	w.before = func(op string) error {
-		damaged := slices.ContainsFunc(w.host.Damaged.Objects, func(o zfs.DamagedObject) bool { return o.Dataset == "dst/a" })
+	w.Before = func(op string) error {
+		damaged := slices.ContainsFunc(w.Memory.Damaged.Objects, func(o zfs.DamagedObject) bool { return o.Dataset == "dst/a" })
 		if damaged && strings.HasPrefix(op, "send dst/a") {
 			return &zfs.Error{Op: zfs.OpSend, Kind: zfs.PoolFault, Subject: "dst/a", Detail: "Input/output error"}
 		}
 		return nil
 	}
-	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Len(t, r.Heals, 2)
 	require.Equal(t, []string{"src/a:/f " + Healed}, shown(r.Heals[0]))
 	require.Equal(t, []string{"dst/a:/x " + Healed}, shown(r.Heals[1]))
-	require.Empty(t, w.host.Damaged.Objects)
-	w.assertSnapshots(t)
+	require.Empty(t, w.Memory.Damaged.Objects)
+	assertSnapshots(t, w)
 }
 
 // TestHealJobKeepsFirstResults expects that a second heal of a side does not hide the objects that
@@ -234,26 +235,26 @@ func TestHealJobInterrupted(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
 	ctx, cancel := context.WithCancel(t.Context())
-	w.host.Heals = func(zfs.DamagedObject, uint64) bool { return true }
-	w.before = func(op string) error {
+	w.Memory.Heals = func(zfs.DamagedObject, uint64) bool { return true }
+	w.Before = func(op string) error {
 		if op == "destroy src/a@"+zfs.HealPrefix+"now" {
 			cancel()
 		}
 		return nil
 	}
-	r, err := RunHealJob(ctx, healJobA(nil), hosts.New(w), silent{})
+	r, err := RunHealJob(ctx, healJobA(nil), hosts.New(w), Quiet{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Equal(t, outcome.Interrupted, r.Outcome)
 	require.Len(t, r.Heals, 1)
 	cancel()
-	r, err = RunHealJob(ctx, healJobA(nil), hosts.New(w), silent{})
+	r, err = RunHealJob(ctx, healJobA(nil), hosts.New(w), Quiet{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Empty(t, r.Heals)
-	w.before = nil
-	_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+	w.Before = nil
+	_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
-	w.assertSnapshots(t)
-	require.Empty(t, w.host.Damaged.Objects)
+	assertSnapshots(t, w)
+	require.Empty(t, w.Memory.Damaged.Objects)
 }
 
 // TestHealJobContinuesAfterFailure damages both sides, fails one operation after the other, and
@@ -264,17 +265,17 @@ func TestHealJobContinuesAfterFailure(t *testing.T) {
 		failed = false
 		w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
 		op := ""
-		w.failOnce(fails, func(o string) { failed, op = true, o })
-		_, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
-		w.before = nil
+		failOnce(w, fails, func(o string) { failed, op = true, o })
+		_, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+		w.Before = nil
 		for range 2 { // a second retry succeeds
 			if err != nil {
-				_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), silent{})
+				_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
 			}
 		}
 		require.NoError(t, err, "failed at %d, %s", fails, op)
-		require.Empty(t, w.host.Damaged.Objects, op)
-		w.assertSnapshots(t, op)
+		require.Empty(t, w.Memory.Damaged.Objects, op)
+		assertSnapshots(t, w, op)
 		require.Less(t, fails, 300)
 	}
 }

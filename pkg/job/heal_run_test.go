@@ -15,28 +15,29 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
 
 // damagedWorld returns a world with src/a and src/b, their copies in dst, and a list of data
 // errors.
-func damagedWorld(t *testing.T, damaged ...zfs.DamagedObject) *world {
+func damagedWorld(t *testing.T, damaged ...zfs.DamagedObject) *jobtest.World {
 	t.Helper()
-	w := newWorld(t, map[string][]string{"src/a": {"1", "2"}, "src/b": {"1", "2"}, "dst": nil})
+	w := jobtest.NewWorld(t, map[string][]string{"src/a": {"1", "2"}, "src/b": {"1", "2"}, "dst": nil})
 	for _, name := range []string{"a", "b"} {
-		w.host.Copy("src/"+name, "dst/"+name, "1", "2")
-		w.host.Set("dst/"+name, "readonly", "on")
+		w.Memory.Copy("src/"+name, "dst/"+name, "1", "2")
+		w.Memory.Set("dst/"+name, "readonly", "on")
 	}
-	w.host.Damaged = zfs.Damage{Objects: damaged, Scan: zfs.Scan{Text: "scrub repaired 0B with 1 errors on Sun", Errors: 1}}
+	w.Memory.Damaged = zfs.Damage{Objects: damaged, Scan: zfs.Scan{Text: "scrub repaired 0B with 1 errors on Sun", Errors: 1}}
 	return w
 }
 
 // failOnce makes the nth operation fail, and passes its name to failed.
-func (w *world) failOnce(nth int, failed func(op string)) {
+func failOnce(w *jobtest.World, nth int, failed func(op string)) {
 	var one sync.Mutex // both ends are queried concurrently
 	n := 0
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		one.Lock()
 		defer one.Unlock()
 		if n++; n == nth {
@@ -68,11 +69,11 @@ func healSrc(change func(*Heal)) Heal {
 }
 
 // assertSnapshots fails if a dataset has other snapshots than at the start.
-func (w *world) assertSnapshots(t *testing.T, failed ...string) {
+func assertSnapshots(t *testing.T, w *jobtest.World, failed ...string) {
 	t.Helper()
 	for _, name := range []string{"src/a", "src/b", "dst/a", "dst/b"} {
 		var have []string
-		for _, v := range w.host.Versions(name) {
+		for _, v := range w.Memory.Versions(name) {
 			have = append(have, v.Short())
 		}
 		require.Equal(t, []string{"@1", "@2"}, have, "%s, %v failed", name, failed)
@@ -87,20 +88,20 @@ func TestHealContinuesAfterFailure(t *testing.T) {
 		failed = false
 		w := damagedWorld(t, file("src/a", "", "/f"), file("src/b", "", "/g"))
 		op := ""
-		w.failOnce(fails, func(o string) { failed, op = true, o })
-		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
-		w.before = nil
+		failOnce(w, fails, func(o string) { failed, op = true, o })
+		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+		w.Before = nil
 		for range 2 { // a second retry succeeds
 			if err == nil {
 				break
 			}
 			require.NotEqual(t, outcome.Done, r.Outcome, op)
-			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 		}
 		require.NoError(t, err, "failed at %d, %s", fails, op)
 		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome, op)
-		require.Empty(t, w.host.Damaged.Objects, op)
-		w.assertSnapshots(t, op)
+		require.Empty(t, w.Memory.Damaged.Objects, op)
+		assertSnapshots(t, w, op)
 		require.Less(t, fails, 200)
 	}
 }
@@ -111,16 +112,16 @@ func TestPartialHeal(t *testing.T) {
 	lasting := file("src/a", "1", "/old")
 	w := damagedWorld(t, file("src/a", "", "/f"), lasting, file("src/b", "", "/g"), file("src/c", "", "/h"),
 		zfs.DamagedObject{Shown: "<metadata>:<0x1>"}, zfs.DamagedObject{Dataset: "src/a", Object: "0x5", Shown: "src/a:<0x5>"})
-	w.host.Create("src/c", nil)
-	w.host.Heals = func(t zfs.DamagedObject, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
-	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), silent{})
+	w.Memory.Create("src/c", nil)
+	w.Memory.Heals = func(t zfs.DamagedObject, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
+	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	require.Equal(t, "dst/a", r.Datasets[0].Copy)
 	require.Contains(t, r.Datasets[2].Remedy, "zxfer heal --config 'my file' src/c HOST:COPY")
-	require.Empty(t, w.changes)
+	require.Empty(t, w.Changes)
 
-	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.ErrorContains(t, err, "4 errors are not healed")
 	require.Contains(t, r.Objects[0].Read, "was not read: ", "mounts are not possible")
@@ -131,7 +132,7 @@ func TestPartialHeal(t *testing.T) {
 	require.Equal(t, map[string]string{"src/a:/f": Healed, "src/b:/g": Healed, lasting.Shown: NotHealed,
 		"src/c:/h": NotHealed, "<metadata>:<0x1>": NotHealed, "src/a:<0x5>": NotHealed}, became)
 	require.Equal(t, "zxfer restore --files /old dst/a@1 ./restored", r.Objects[1].Remedy)
-	w.assertSnapshots(t)
+	assertSnapshots(t, w)
 }
 
 // TestHealWithDamagedCopy expects that a damaged copy is reported before the transfer, and
@@ -141,14 +142,14 @@ func TestHealWithDamagedCopy(t *testing.T) {
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
 	dry := healSrc(func(h *Heal) { h.DryRun = true })
 	look := func() *HealedDataset {
-		r, err := RunHeal(t.Context(), dry, hosts.New(w), silent{})
+		r, err := RunHeal(t.Context(), dry, hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		require.Len(t, r.Datasets, 1)
 		return r.Datasets[0]
 	}
 	require.Contains(t, look().Note, "it is damaged, 1 error")
-	w.host.Copy("src/a", "dst/other", "1", "2")
-	w.host.Set("dst/other", "readonly", "on")
+	w.Memory.Copy("src/a", "dst/other", "1", "2")
+	w.Memory.Set("dst/other", "readonly", "on")
 	dry.Copies = append(dry.Copies, Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/other"}})
 	require.Equal(t, "dst/other", look().Copy)
 	require.Empty(t, look().Note)
@@ -159,12 +160,12 @@ func TestHealWithDamagedCopy(t *testing.T) {
 func TestHealRefusesPartiallyReceivedCopy(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"))
-	w.host.Set("dst/a", "receive_resume_token", "1-a")
-	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+	w.Memory.Set("dst/a", "receive_resume_token", "1-a")
+	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, r.Datasets[0].Why, "partially received")
 	require.Contains(t, r.Datasets[0].Remedy, "zfs receive -A dst/a")
-	w.assertSnapshots(t)
+	assertSnapshots(t, w)
 }
 
 // TestFalseErrorList sends false error lists, and expects that they are bounded and limited
@@ -191,7 +192,7 @@ func TestFalseErrorList(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := damagedWorld(t, file("src/a", "", "/f"))
-			there := &lyingHost{world: w, alter: func(_ int, body any) any {
+			there := &jobtest.LyingHost{World: w, Alter: func(_ int, body any) any {
 				if d, ok := body.(map[string]any); ok && d["things"] != nil {
 					tt.lie(d)
 				}
@@ -201,9 +202,9 @@ func TestFalseErrorList(t *testing.T) {
 				h.At = endpoint.Endpoint{Host: "there", Name: "src/a"}
 				h.Copies[0].Source.Host = "there"
 			})
-			_, err := RunHeal(t.Context(), req, hosts.New(there), silent{})
+			_, err := RunHeal(t.Context(), req, hosts.New(there), Quiet{})
 			require.ErrorContains(t, err, tt.want)
-			w.assertSnapshots(t)
+			assertSnapshots(t, w)
 		})
 	}
 }
@@ -224,25 +225,25 @@ func TestSnapshotsSharingDamage(t *testing.T) {
 
 // incrementalWorld returns a world with src/a, whose /d/f is damaged, and its copy. It also returns the
 // names of its snapshots by GUID, and its live files.
-func incrementalWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
+func incrementalWorld(t *testing.T) (w *jobtest.World, names map[uint64]string, head string) {
 	t.Helper()
-	w = newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
-	w.host.Write("src/a", make([]byte, 4<<20))
+	w = jobtest.NewWorld(t, map[string][]string{"src/a": nil, "dst": nil})
+	w.Memory.Write("src/a", make([]byte, 4<<20))
 	names = map[uint64]string{}
 	for _, name := range []string{"0", "1", "2"} {
-		w.host.Write("src/a", []byte("x"))
-		require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@" + name}))
+		w.Memory.Write("src/a", []byte("x"))
+		require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a@" + name}))
 	}
-	for _, v := range w.host.Versions("src/a") {
+	for _, v := range w.Memory.Versions("src/a") {
 		names[v.GUID] = v.Name
 	}
-	w.host.Copy("src/a", "dst/a", "0", "1", "2")
-	w.host.Set("dst/a", "readonly", "on")
+	w.Memory.Copy("src/a", "dst/a", "0", "1", "2")
+	w.Memory.Set("dst/a", "readonly", "on")
 	f := file("src/a", "", "/d/f")
-	w.host.Damaged = zfs.Damage{Objects: []zfs.DamagedObject{f}}
+	w.Memory.Damaged = zfs.Damage{Objects: []zfs.DamagedObject{f}}
 	head = t.TempDir()
 	for of, dir := range map[string]string{"src/a": head, "src/a@0": t.TempDir(), "src/a@1": t.TempDir(), "src/a@2": t.TempDir()} {
-		w.host.SetFiles(of, dir)
+		w.Memory.SetFiles(of, dir)
 		require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "d", "f"), []byte("x"), 0o644))
 	}
@@ -265,7 +266,7 @@ func TestIncrementalHeal(t *testing.T) {
 			t.Parallel()
 			w, names, head := incrementalWorld(t)
 			var bases []string
-			w.host.Heals = func(_ zfs.DamagedObject, base uint64) bool {
+			w.Memory.Heals = func(_ zfs.DamagedObject, base uint64) bool {
 				from := names[base]
 				bases = append(bases, from)
 				if !tt.reads {
@@ -276,16 +277,16 @@ func TestIncrementalHeal(t *testing.T) {
 				}
 				return tt.suffices || from == ""
 			}
-			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), silent{})
+			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, "1", r.Datasets[0].Since)
 			require.Empty(t, bases)
-			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.want, bases)
 			require.Equal(t, "is readable again", r.Objects[0].Read)
 			require.Equal(t, Healed, r.Objects[0].Outcome)
-			require.Len(t, w.host.Versions("src/a"), 3)
+			require.Len(t, w.Memory.Versions("src/a"), 3)
 		})
 	}
 }
@@ -307,25 +308,25 @@ func TestSecondRoundNeedsNewScrub(t *testing.T) {
 			t.Parallel()
 			w, names, _ := incrementalWorld(t)
 			var bases []string
-			w.host.Heals = func(_ zfs.DamagedObject, base uint64) bool { bases = append(bases, names[base]); return false }
-			w.host.Damaged.Objects = append(w.host.Damaged.Objects, zfs.DamagedObject{Object: "0x2", Shown: "<0x44>:<0x2>"})
+			w.Memory.Heals = func(_ zfs.DamagedObject, base uint64) bool { bases = append(bases, names[base]); return false }
+			w.Memory.Damaged.Objects = append(w.Memory.Damaged.Objects, zfs.DamagedObject{Object: "0x2", Shown: "<0x44>:<0x2>"})
 			scrubs := 0
-			w.before = func(op string) error {
+			w.Before = func(op string) error {
 				if op != "scrub src" {
 					return nil
 				}
 				scrubs++
-				w.host.Damaged.Objects = w.host.Damaged.Objects[:1]
+				w.Memory.Damaged.Objects = w.Memory.Damaged.Objects[:1]
 				switch {
 				case tt.live:
-					w.host.Set("dst/a", "readonly", "off")
+					w.Memory.Set("dst/a", "readonly", "off")
 				case scrubs == 2:
-					w.host.Damaged = zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}
+					w.Memory.Damaged = zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}
 					return errors.New("cancelled")
 				}
 				return nil
 			}
-			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, tt.scrubs, scrubs, "one for the healed object")
 			require.Equal(t, tt.bases, bases)
@@ -339,13 +340,13 @@ func TestSecondRoundNeedsNewScrub(t *testing.T) {
 }
 
 // partialWorld is a world with unreachable hosts.
-type partialWorld struct{ *world }
+type partialWorld struct{ *jobtest.World }
 
 func (p partialWorld) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	if l.Host == "gone" {
 		return nil, errors.New("no route to host")
 	}
-	return p.world.Open(ctx, l)
+	return p.World.Open(ctx, l)
 }
 
 // TestLeftoversWithUnreachableCopy expects that leftovers are destroyed if a reachable copy was
@@ -355,27 +356,27 @@ func TestLeftoversWithUnreachableCopy(t *testing.T) {
 	left := "@" + zfs.HealPrefix + "1"
 	for _, arrived := range []bool{true, false} {
 		w := damagedWorld(t)
-		w.host.Damaged = zfs.Damage{}
+		w.Memory.Damaged = zfs.Damage{}
 		for _, name := range []string{"src/a", "src/b"} {
-			require.NoError(t, w.host.Snapshot(t.Context(), []string{name + left}))
+			require.NoError(t, w.Memory.Snapshot(t.Context(), []string{name + left}))
 			if arrived || name == "src/b" {
-				w.host.Copy(name, strings.Replace(name, "src", "dst", 1), "1", "2", left[1:])
-				w.host.Set(strings.Replace(name, "src", "dst", 1), "readonly", "on")
+				w.Memory.Copy(name, strings.Replace(name, "src", "dst", 1), "1", "2", left[1:])
+				w.Memory.Set(strings.Replace(name, "src", "dst", 1), "readonly", "on")
 			}
 		}
 		req := healSrc(func(h *Heal) {
 			away := Copy{Source: h.Copies[0].Source, Target: endpoint.Endpoint{Host: "gone", Name: "vault/a"}}
 			h.Copies = append([]Copy{away}, h.Copies...)
 		})
-		_, err := RunHeal(t.Context(), req, hosts.New(partialWorld{w}), silent{})
+		_, err := RunHeal(t.Context(), req, hosts.New(partialWorld{w}), Quiet{})
 		if arrived {
 			require.NoError(t, err)
-			w.assertSnapshots(t)
+			assertSnapshots(t, w)
 			continue
 		}
 		require.ErrorContains(t, err, "no route to host")
-		require.Len(t, w.host.Versions("src/a"), 3)
-		require.Len(t, w.host.Versions("src/b"), 2, "one failure does not stop the others")
+		require.Len(t, w.Memory.Versions("src/a"), 3)
+		require.Len(t, w.Memory.Versions("src/b"), 2, "one failure does not stop the others")
 	}
 }
 
@@ -384,10 +385,10 @@ func TestLeftoversWithUnreachableCopy(t *testing.T) {
 func TestLeftoversSearch(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t)
-	w.host.Damaged = zfs.Damage{}
-	w.host.Create("src/c", nil)
+	w.Memory.Damaged = zfs.Damage{}
+	w.Memory.Create("src/c", nil)
 	var listed []string
-	w.before = func(op string) error { listed = append(listed, op); return nil }
+	w.Before = func(op string) error { listed = append(listed, op); return nil }
 	shown := &activityRecorder{}
 	_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), shown)
 	require.NoError(t, err)
@@ -398,7 +399,7 @@ func TestLeftoversSearch(t *testing.T) {
 
 // activityRecorder records activities.
 type activityRecorder struct {
-	silent
+	Quiet
 	all []string
 }
 
@@ -413,7 +414,7 @@ func TestHealReadsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := incrementalWorld(t)
 	sick := func(things ...zfs.DamagedObject) (*healJob, *HealedDataset) {
-		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: silent{}, report: &HealReport{}}
+		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: Quiet{}, report: &HealReport{}}
 		h.host = h.at.Get("", &h.req.Settings)
 		for _, t := range things {
 			h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t})
@@ -499,8 +500,8 @@ func TestUnlistedErrors(t *testing.T) {
 		"insufficient privileges": {"does not list the errors: insufficient privileges", "run as root: zpool status -v src"},
 	} {
 		w := damagedWorld(t)
-		w.host.Damaged.Unlisted, w.host.Damaged.Reason = true, reason
-		_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
+		w.Memory.Damaged.Unlisted, w.Memory.Damaged.Reason = true, reason
+		_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.ErrorContains(t, err, says[0])
 		require.Equal(t, says[1], fault.HintOf(err))

@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -38,16 +39,16 @@ func TestHealPairs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+			w := jobtest.NewWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
+			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 			require.NoError(t, err)
 			for dataset, more := range map[string][]string{"src/a": tt.source, "dst/a": tt.target} {
 				for _, s := range more {
-					require.NoError(t, w.host.Snapshot(t.Context(), []string{dataset + "@" + s}))
+					require.NoError(t, w.Memory.Snapshot(t.Context(), []string{dataset + "@" + s}))
 				}
 			}
-			w.host.Set("dst/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.readonly])
-			w.host.Set("src/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.sourceReadonly])
+			w.Memory.Set("dst/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.readonly])
+			w.Memory.Set("src/a", "readonly", map[bool]string{true: "on", false: "off"}[tt.sourceReadonly])
 			damaged, good := "dst/a", "src/a"
 			if tt.bad {
 				damaged, good = good, damaged
@@ -56,7 +57,7 @@ func TestHealPairs(t *testing.T) {
 			if tt.known { // a job's copy, although named explicitly
 				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
 			}
-			h := &healJob{req: req, at: hosts.New(w), rep: silent{}}
+			h := &healJob{req: req, at: hosts.New(w), rep: Quiet{}}
 			out := &HealedDataset{Dataset: damaged}
 			err = h.chooseCopy(t.Context(), out)
 			if tt.want != "" {
@@ -97,9 +98,9 @@ func TestScrubResult(t *testing.T) {
 			pools := &damagedPools{Host: zfsmem.New("src/a"), damage: tt.after}
 			local := hosts.On(pools, "test", func(string) {})
 			t.Cleanup(func() { require.NoError(t, local.Close()) })
-			at := hosts.New(&world{Local: local})
+			at := hosts.New(&jobtest.World{Local: local})
 			req := Heal{At: endpoint.Endpoint{Name: tt.at}}
-			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: silent{}, report: &HealReport{
+			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: Quiet{}, report: &HealReport{
 				Datasets: []*HealedDataset{{Dataset: "src/a", Healed: true}},
 				Objects:  []*HealedObject{{DamagedObject: zfs.DamagedObject{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: HealPlanned}},
 			}}
@@ -152,7 +153,7 @@ func TestSweepKeepsOtherSnapshots(t *testing.T) {
 		}
 		local := hosts.On(pools, "test", func(string) {})
 		t.Cleanup(func() { require.NoError(t, local.Close()) })
-		h := &healJob{at: hosts.New(&world{Local: local}), rep: silent{}}
+		h := &healJob{at: hosts.New(&jobtest.World{Local: local}), rep: Quiet{}}
 		p := &healPair{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
 		require.NoError(t, h.destroyHealSnapshots(t.Context(), p))
 		require.Equal(t, meanwhile, len(pools.reverted) == 0)
@@ -168,10 +169,10 @@ func TestSweepKeepsOtherSnapshots(t *testing.T) {
 // refused. Otherwise, the run could use the heal snapshot as incremental source.
 func TestHealLocksJob(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+	w := jobtest.NewWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
+	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
-	w.host.Set("dst/a", "readonly", "on")
+	w.Memory.Set("dst/a", "readonly", "on")
 	held := 0
 	req := Heal{At: endpoint.Endpoint{Name: "src"}, Copy: &endpoint.Endpoint{Name: "dst"}, // although named explicitly
 		Copies: []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}}
@@ -180,7 +181,7 @@ func TestHealLocksJob(t *testing.T) {
 		held++
 		return func() { held-- }, nil
 	}
-	h := &healJob{req: req, at: hosts.New(w), rep: silent{}, locks: map[string]func(){}}
+	h := &healJob{req: req, at: hosts.New(w), rep: Quiet{}, locks: map[string]func(){}}
 	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
 	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
 	require.Equal(t, 1, held)

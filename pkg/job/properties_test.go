@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 )
 
@@ -33,21 +34,21 @@ func hostileProperties() map[string]string {
 func TestHostilePropertiesAreNotSet(t *testing.T) {
 	t.Parallel()
 	named := func(s *Send) { s.Plan.CarryNamed = []string{"a:b"} } // its value has several lines
-	for name, run := range map[string]func(w *world) (*Report, error){
-		"send -p": func(w *world) (*Report, error) {
-			return RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), silent{})
+	for name, run := range map[string]func(w *jobtest.World) (*Report, error){
+		"send -p": func(w *jobtest.World) (*Report, error) {
+			return RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), Quiet{})
 		},
-		"send --carry": func(w *world) (*Report, error) {
-			return RunSend(t.Context(), sendRequest(named), hosts.New(w), silent{})
+		"send --carry": func(w *jobtest.World) (*Report, error) {
+			return RunSend(t.Context(), sendRequest(named), hosts.New(w), Quiet{})
 		},
-		"restore": func(w *world) (*Report, error) {
-			return RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), silent{})
+		"restore": func(w *jobtest.World) (*Report, error) {
+			return RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), Quiet{})
 		},
-		"restore --carry": func(w *world) (*Report, error) {
-			return RunRestore(t.Context(), Restore{Send: sendRequest(named)}, hosts.New(w), silent{})
+		"restore --carry": func(w *jobtest.World) (*Report, error) {
+			return RunRestore(t.Context(), Restore{Send: sendRequest(named)}, hosts.New(w), Quiet{})
 		},
-		"a job with carry": func(w *world) (*Report, error) {
-			res, err := RunBatch(t.Context(), w.batch(t, func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), silent{})
+		"a job with carry": func(w *jobtest.World) (*Report, error) {
+			res, err := RunBatch(t.Context(), batch(t, w, func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), Quiet{})
 			for _, d := range res.Datasets {
 				err = errors.Join(err, d.Err)
 			}
@@ -57,18 +58,18 @@ func TestHostilePropertiesAreNotSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+			w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 			for property, value := range hostileProperties() {
-				w.host.Set("src/a", property, value)
+				w.Memory.Set("src/a", property, value)
 			}
-			w.host.Set("src/a", "atime", "off")
+			w.Memory.Set("src/a", "atime", "off")
 			r, err := run(w)
 			require.NoError(t, err)
 			require.Equal(t, outcome.Done, r.Outcome)
-			require.Equal(t, "off", w.host.Get("dst/a", "atime"), "harmless properties arrive")
+			require.Equal(t, "off", w.Memory.Get("dst/a", "atime"), "harmless properties arrive")
 			notes := strings.Join(r.Plan.Notes, "\n")
 			for property := range hostileProperties() {
-				require.Empty(t, w.host.Get("dst/a", property), property)
+				require.Empty(t, w.Memory.Get("dst/a", property), property)
 				require.Contains(t, notes, property+" of src/a", property)
 			}
 			require.Contains(t, notes, "not set on the target: ")
@@ -81,27 +82,27 @@ func TestHostilePropertiesAreNotSet(t *testing.T) {
 // datasets. A missing dataset gets the properties that the copy may set.
 func TestRestoreLeavesLocalProperties(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
 	for property, value := range map[string]string{"setuid": "on", "com.sun:auto-snapshot": "true", "atime": "off", "zxfer:job": "offsite"} {
-		w.host.Set("src/a", property, value)
-		w.host.Set("src/a/b", property, value)
+		w.Memory.Set("src/a", property, value)
+		w.Memory.Set("src/a/b", property, value)
 	}
 	mine := map[string]string{"setuid": "off", "com.sun:auto-snapshot": "false", "atime": "on", "zxfer:job": "mine", "mountpoint": "/mine", "readonly": "off"}
 	for property, value := range mine {
-		w.host.Set("dst/a", property, value)
+		w.Memory.Set("dst/a", property, value)
 	}
 	req := sendRequest(func(s *Send) { s.Plan.Recursive = true })
 	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/a"}, "dst/a"
-	r, err := RunRestore(t.Context(), Restore{Send: req}, hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), Restore{Send: req}, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	for property, value := range mine {
-		require.Equal(t, value, w.host.Get("dst/a", property), property)
+		require.Equal(t, value, w.Memory.Get("dst/a", property), property)
 	}
-	require.Equal(t, "off", w.host.Get("dst/a/b", "atime"))
+	require.Equal(t, "off", w.Memory.Get("dst/a/b", "atime"))
 	for _, property := range []string{"setuid", "com.sun:auto-snapshot", "zxfer:job"} {
-		require.Empty(t, w.host.Get("dst/a/b", property), property)
+		require.Empty(t, w.Memory.Get("dst/a/b", property), property)
 		require.Contains(t, strings.Join(r.Plan.Notes, "\n"), property+" of src/a/b")
 	}
 }

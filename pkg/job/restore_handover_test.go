@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
@@ -24,19 +25,19 @@ func restoreTree() Restore {
 // one, even if its plan needs the whole history of the target, as for a clone.
 func TestRestoreOfCloneContinues(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
-	w.host.Clone("src/a@x", "src/a/c")
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a/c@z"}))
-	w.before = failOn("receive dst/back/c", errors.New("broken"))
-	_, err := RunRestore(t.Context(), restoreTree(), hosts.New(w), silent{})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.Memory.Clone("src/a@x", "src/a/c")
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a/c@z"}))
+	w.Before = jobtest.FailOn("receive dst/back/c", errors.New("broken"))
+	_, err := RunRestore(t.Context(), restoreTree(), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "broken")
-	require.Equal(t, "on", w.host.Get("dst/back", zfs.RestoreProperty))
-	w.before = nil
-	_, err = RunRestore(t.Context(), restoreTree(), hosts.New(w), silent{})
+	require.Equal(t, "on", w.Memory.Get("dst/back", zfs.RestoreProperty))
+	w.Before = nil
+	_, err = RunRestore(t.Context(), restoreTree(), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	for _, name := range []string{"dst/back", "dst/back/c"} {
-		require.Empty(t, w.host.Get(name, "readonly"), name)
-		require.Empty(t, w.host.Get(name, zfs.RestoreProperty), name)
+		require.Empty(t, w.Memory.Get(name, "readonly"), name)
+		require.Empty(t, w.Memory.Get(name, zfs.RestoreProperty), name)
 	}
 }
 
@@ -44,46 +45,46 @@ func TestRestoreOfCloneContinues(t *testing.T) {
 // cannot mount and the datasets that an earlier restore unmounted.
 func TestRestoreMountsAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
-	w.host.Copy("src/a", "dst/back", "x")
-	w.host.Create("dst/back/below", nil)
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/back", "x")
+	w.Memory.Create("dst/back/below", nil)
 	mounted := func(states ...string) {
 		t.Helper()
-		require.Equal(t, states, []string{w.host.Get("dst/back", "mounted"), w.host.Get("dst/back/below", "mounted")})
+		require.Equal(t, states, []string{w.Memory.Get("dst/back", "mounted"), w.Memory.Get("dst/back/below", "mounted")})
 	}
 	for _, name := range []string{"dst/back", "dst/back/below"} {
 		for property, value := range map[string]string{"mounted": "yes", "canmount": "on", "mountpoint": "/" + name} {
-			w.host.Set(name, property, value)
+			w.Memory.Set(name, property, value)
 		}
 	}
 	req := restoreTree()
 	req.Mount, req.Plan.Recursive, req.Plan.Rollback = false, false, true
-	w.before = failOn("receive dst/back", errors.New("broken"))
-	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+	w.Before = jobtest.FailOn("receive dst/back", errors.New("broken"))
+	r, err := RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "broken")
 	require.Empty(t, r.Next)
 	mounted("yes", "yes")
 
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		if op == "receive dst/back" || op == zfs.OpMount+" dst/back" {
 			return errors.New("broken")
 		}
 		return nil
 	}
-	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, []string{"zxfer restore --mount -R dst/back"}, r.Next)
-	w.host.Set("dst/back/below", "mounted", "no") // as after a kill
-	w.before = failOn("receive dst/back", errors.New("broken"))
-	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	w.Memory.Set("dst/back/below", "mounted", "no") // as after a kill
+	w.Before = jobtest.FailOn("receive dst/back", errors.New("broken"))
+	r, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, []string{"zxfer restore --mount -R dst/back"}, r.Next)
 
-	w.before = nil
+	w.Before = nil
 	for _, name := range []string{"dst/back", "dst/back/below"} {
-		w.host.Set(name, "mounted", "yes")
+		w.Memory.Set(name, "mounted", "yes")
 	}
-	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Empty(t, r.Next)
 	mounted("yes", "yes")
@@ -93,40 +94,40 @@ func TestRestoreMountsAgain(t *testing.T) {
 // kept, unless the whole tree is rolled back.
 func TestRestoreOfTreeWithNewerData(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-	w.host.Copy("src/a", "dst/back", "x")
-	w.host.Copy("src/a/b", "dst/back/b", "x")
-	w.host.Write("dst/back/b", []byte("newer"))
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/back", "x")
+	w.Memory.Copy("src/a/b", "dst/back/b", "x")
+	w.Memory.Write("dst/back/b", []byte("newer"))
 	req := restoreTree()
-	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
 	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "local:dst/back/b has @x, and newer data: 5 bytes written since; zxfer keeps it; to roll it back, add {{rollback}} (preview with")
 	req.Plan.Rollback = true
-	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
-	require.Equal(t, "0", w.host.Get("dst/back/b", "written"))
+	require.Equal(t, "0", w.Memory.Get("dst/back/b", "written"))
 }
 
 // TestRestoreWithKeysNotJoined expects that if keys cannot be joined, the report contains the
 // commands and everything else is done.
 func TestRestoreWithKeysNotJoined(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 	for _, name := range []string{"src/a", "src/a/b"} {
 		for property, value := range map[string]string{"encryption": "aes-256-gcm", "encryptionroot": name, "keyformat": "passphrase", "pbkdf2salt": "1", "pbkdf2iters": "350000"} {
-			w.host.Set(name, property, value)
+			w.Memory.Set(name, property, value)
 		}
 	}
 	req, failed := restoreTree(), false
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		switch {
 		case strings.HasPrefix(op, zfs.OpChangeKey+" "):
 			failed = true
 			return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpChangeKey, Subject: "dst/back/b"}
 		case op == zfs.OpList+" dst/back": // streams bring these properties, but zfsmem does not
-			w.host.Edit(func(all map[string]*zfs.Dataset) {
+			w.Memory.Edit(func(all map[string]*zfs.Dataset) {
 				for _, name := range []string{"a", "a/b"} {
 					to := all[strings.Replace("dst/"+name, "/a", "/back", 1)]
 					if to == nil {
@@ -141,9 +142,9 @@ func TestRestoreWithKeysNotJoined(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.True(t, failed)
 	require.Contains(t, strings.Join(r.Next, "\n"), "zfs change-key -i dst/back/b")
-	require.Empty(t, w.host.Get("dst/back/b", zfs.RestoreProperty))
+	require.Empty(t, w.Memory.Get("dst/back/b", zfs.RestoreProperty))
 }

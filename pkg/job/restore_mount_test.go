@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -29,47 +30,47 @@ func mountRequest(recursive bool) Restore {
 // mount, but nothing else, and that it fails if a filesystem remains unmounted.
 func TestRestoreMountOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "dst": nil, "dst/back": nil, "dst/back/on": nil, "dst/back/noauto": nil, "dst/back/off": nil, "dst/backup": nil})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "dst": nil, "dst/back": nil, "dst/back/on": nil, "dst/back/noauto": nil, "dst/back/off": nil, "dst/backup": nil})
 	for name, properties := range map[string]map[string]string{
 		"dst/back": {"canmount": "noauto", zfs.CanMountProperty: "on"}, "dst/back/on": {"canmount": "on"}, "dst/back/noauto": {"canmount": "noauto"},
 		"dst/back/off": {"canmount": "off"}, "dst/backup": {"canmount": "on"},
 	} {
-		w.host.Set(name, "mountpoint", "/"+name)
+		w.Memory.Set(name, "mountpoint", "/"+name)
 		for property, value := range properties {
-			w.host.Set(name, property, value)
+			w.Memory.Set(name, property, value)
 		}
 	}
-	r, err := RunMount(t.Context(), mountRequest(true), hosts.New(w), silent{})
+	r, err := RunMount(t.Context(), mountRequest(true), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"dst/back", "dst/back/on"}, r.Mounted)
-	require.Equal(t, "on", w.host.Get("dst/back", "canmount"))
-	require.Empty(t, w.host.Get("dst/back", zfs.CanMountProperty))
-	require.Empty(t, w.host.Get("dst/backup", "mounted"))
-	r, err = RunMount(t.Context(), mountRequest(true), hosts.New(w), silent{})
+	require.Equal(t, "on", w.Memory.Get("dst/back", "canmount"))
+	require.Empty(t, w.Memory.Get("dst/back", zfs.CanMountProperty))
+	require.Empty(t, w.Memory.Get("dst/backup", "mounted"))
+	r, err = RunMount(t.Context(), mountRequest(true), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
 
-	w.host.Set("dst/back", "mounted", "no")
-	w.host.Set("dst/back", zfs.RestoreProperty, "on")
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), silent{})
+	w.Memory.Set("dst/back", "mounted", "no")
+	w.Memory.Set("dst/back", zfs.RestoreProperty, "on")
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "the restore of dst/back is not complete")
-	w.host.Edit(func(all map[string]*zfs.Dataset) { delete(all["dst/back"].Properties, zfs.RestoreProperty) })
+	w.Memory.Edit(func(all map[string]*zfs.Dataset) { delete(all["dst/back"].Properties, zfs.RestoreProperty) })
 
-	w.host.Set("dst/backup", "mountpoint", "/dst/back")
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), silent{})
+	w.Memory.Set("dst/backup", "mountpoint", "/dst/back")
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "dst/back cannot mount at /dst/back: it is the mountpoint of dst/backup, which is not mounted now")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	w.host.Set("dst/backup", "mountpoint", "none")
+	w.Memory.Set("dst/backup", "mountpoint", "none")
 
 	for property, value := range map[string]string{"encryption": "aes-256-gcm", "encryptionroot": "dst/back", "keystatus": "unavailable", "keyformat": "passphrase"} {
-		w.host.Set("dst/back", property, value)
+		w.Memory.Set("dst/back", property, value)
 	}
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), silent{})
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "not mounted: dst/back")
 	require.Contains(t, fault.HintOf(err), "zfs load-key dst/back")
-	w.host.Set("dst/back", "canmount", "off")
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), silent{})
+	w.Memory.Set("dst/back", "canmount", "off")
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), Quiet{})
 	require.Contains(t, fault.HintOf(err), "zfs set canmount=noauto mountpoint=/PATH dst/back")
 }
 
@@ -78,11 +79,11 @@ func TestRestoreMountOnly(t *testing.T) {
 func TestRestoreWithoutMountpoint(t *testing.T) {
 	t.Parallel()
 	for _, mountpoint := range []string{"none", "legacy"} {
-		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-		w.host.Set("dst", "mountpoint", mountpoint)
-		w.before = func(op string) error {
+		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+		w.Memory.Set("dst", "mountpoint", mountpoint)
+		w.Before = func(op string) error {
 			if op == zfs.OpList+" dst/back" { // zfsmem inherits no values
-				w.host.Edit(func(all map[string]*zfs.Dataset) {
+				w.Memory.Edit(func(all map[string]*zfs.Dataset) {
 					for _, name := range []string{"dst/back", "dst/back/b"} {
 						if d := all[name]; d != nil {
 							d.Properties["mountpoint"] = zfs.Property{Value: mountpoint, Source: "inherited from dst"}
@@ -92,7 +93,7 @@ func TestRestoreWithoutMountpoint(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunRestore(t.Context(), restoreTree(), hosts.New(w), silent{})
+		r, err := RunRestore(t.Context(), restoreTree(), hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, []string{"zfs set mountpoint=/PATH dst/back  # it has mountpoint=" + mountpoint, "zxfer restore --mount -R dst/back"}, r.Next)
 	}
@@ -102,35 +103,35 @@ func TestRestoreWithoutMountpoint(t *testing.T) {
 // now, for example because its key is not loaded.
 func TestRestoreAtMountpointOfOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil, "dst/locked": nil})
-	w.host.Set("dst", "mountpoint", "/dst")
-	w.host.Set("dst/locked", "mountpoint", "/dst/back")
-	w.host.Set("dst/locked", "canmount", "on")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil, "dst/locked": nil})
+	w.Memory.Set("dst", "mountpoint", "/dst")
+	w.Memory.Set("dst/locked", "mountpoint", "/dst/back")
+	w.Memory.Set("dst/locked", "canmount", "on")
 	req := restoreTree()
-	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Equal(t, plan.Mounted, r.Plan.Conflicts[0].ID)
 	require.Contains(t, r.Plan.Conflicts[0].Summary, "dst/back mounts at /dst/back, the mountpoint of dst/locked, which is not mounted now")
-	require.Empty(t, w.versionsOf("dst/back"))
+	require.Empty(t, versionsOf(w, "dst/back"))
 	req.Mount = false
-	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	r, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Contains(t, r.Plan.Notes, "dst/back mounts at /dst/back, the mountpoint of dst/locked, which is not mounted now")
-	w.before = failOn(zfs.OpList, errors.New("broken"))
-	_, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+	w.Before = jobtest.FailOn(zfs.OpList, errors.New("broken"))
+	_, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.Error(t, err)
 }
 
 // mountingWorld records the requests to mount.
 type mountingWorld struct {
-	*world
+	*jobtest.World
 	mounts []zfs.MountRequest
 }
 
 func (w *mountingWorld) Open(context.Context, hosts.Address) (hosts.Host, error) { return w, nil }
 
 func (w *mountingWorld) Run(ctx context.Context, r *hosts.Request) error {
-	return hoststest.Run(ctx, w.world, r, hoststest.With(hosts.OpMount, func(_ context.Context, m zfs.MountRequest) (string, error) {
+	return hoststest.Run(ctx, w.World, r, hoststest.With(hosts.OpMount, func(_ context.Context, m zfs.MountRequest) (string, error) {
 		w.mounts = append(w.mounts, m)
 		return "", nil
 	}))
@@ -140,17 +141,17 @@ func (w *mountingWorld) Run(ctx context.Context, r *hosts.Request) error {
 // changes during the restore.
 func TestRestoreMountsAtJudgedPath(t *testing.T) {
 	t.Parallel()
-	w := &mountingWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})}
-	w.host.Set("dst", "mountpoint", "/dst")
+	w := &mountingWorld{World: jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})}
+	w.Memory.Set("dst", "mountpoint", "/dst")
 	req := restoreTree()
 	req.Plan.Recursive = false
-	w.before = func(op string) error {
-		if strings.HasPrefix(op, zfs.OpList) && w.host.Get("dst/back", zfs.RestoreProperty) == "on" { // it was received
-			w.host.Set("dst/back", "mountpoint", "/etc")
+	w.Before = func(op string) error {
+		if strings.HasPrefix(op, zfs.OpList) && w.Memory.Get("dst/back", zfs.RestoreProperty) == "on" { // it was received
+			w.Memory.Set("dst/back", "mountpoint", "/etc")
 		}
 		return nil
 	}
-	_, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+	_, err := RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []zfs.MountRequest{{Dataset: "dst/back", At: "/dst/back", Boot: true}}, w.mounts)
 }

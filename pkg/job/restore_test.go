@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -33,16 +34,16 @@ func TestRestoreContinuesAfterFailure(t *testing.T) {
 	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/back"}, "dst/back"
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
-		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
+		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
 		for _, name := range []string{"src/a", "src/a/b"} {
 			for property, value := range map[string]string{"readonly": "on", "canmount": "noauto", "atime": "off", zfs.FlagsProperty: "Lc"} {
-				w.host.Set(name, property, value)
+				w.Memory.Set(name, property, value)
 			}
 		}
-		w.host.Set("dst", "mountpoint", "/dst")
+		w.Memory.Set("dst", "mountpoint", "/dst")
 		n := 0
 		var one sync.Mutex // both ends are queried concurrently
-		w.before = func(op string) error {
+		w.Before = func(op string) error {
 			one.Lock()
 			defer one.Unlock()
 			if handsOver(op) {
@@ -53,19 +54,19 @@ func TestRestoreContinuesAfterFailure(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
+		r, err := RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 		if failed {
 			require.Error(t, err)
 		}
-		w.before = nil
+		w.Before = nil
 		if err != nil {
-			r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
+			r, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome, "failed at %d", fails)
 		for _, name := range []string{"dst/back", "dst/back/b"} {
 			for property, value := range map[string]string{"readonly": "", "canmount": "noauto", zfs.CanMountProperty: "on", "atime": "off", zfs.FlagsProperty: "", zfs.RestoreProperty: ""} {
-				require.Equal(t, value, w.host.Get(name, property), "%s of %s, failed at %d", property, name, fails)
+				require.Equal(t, value, w.Memory.Get(name, property), "%s of %s, failed at %d", property, name, fails)
 			}
 		}
 		require.Less(t, fails, 20)
@@ -76,15 +77,15 @@ func TestRestoreContinuesAfterFailure(t *testing.T) {
 // lists the loss.
 func TestRestoreOverDatasetInUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
-	w.host.Set("dst/a", "mounted", "yes")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
+	w.Memory.Set("dst/a", "mounted", "yes")
 	req := Restore{Send: sendRequest(func(s *Send) { s.Plan.Recursive = false })}
-	run := func() (*Report, error) { return RunRestore(t.Context(), req, hosts.New(w), silent{}) }
+	run := func() (*Report, error) { return RunRestore(t.Context(), req, hosts.New(w), Quiet{}) }
 	_, err := run()
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, fault.HintOf(err), "zfs unmount dst/a")
-	require.Equal(t, "yes", w.host.Get("dst/a", "mounted"))
+	require.Equal(t, "yes", w.Memory.Get("dst/a", "mounted"))
 
 	req.Plan.Rollback = true
 	r, err := run()
@@ -93,10 +94,10 @@ func TestRestoreOverDatasetInUse(t *testing.T) {
 	require.Equal(t, []string{"dst/a"}, d.Restore.Unmount)
 	require.True(t, d.Steps[0].Receive.Rollback, "data written until the unmount is also lost")
 	require.Empty(t, d.Restore.Revert, "an existing dataset keeps its properties")
-	require.Equal(t, "no", w.host.Get("dst/a", "mounted"))
-	require.Empty(t, w.host.Get("dst/a", zfs.RestoreProperty))
+	require.Equal(t, "no", w.Memory.Get("dst/a", "mounted"))
+	require.Empty(t, w.Memory.Get("dst/a", zfs.RestoreProperty))
 
-	w.host.Write("dst/a", []byte("newer"))
+	w.Memory.Write("dst/a", []byte("newer"))
 	req.Plan.Rollback = false
 	r, err = run()
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -107,16 +108,16 @@ func TestRestoreOverDatasetInUse(t *testing.T) {
 
 // rollbackWorld returns a world whose original dst/a has the copy's snapshot @x and newer data:
 // @y, held by a job, the job's bookmarks, and unsaved writes.
-func rollbackWorld(t *testing.T) *world {
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
-	w.host.Write("dst/a", []byte("good"))
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y"}))
-	require.NoError(t, w.host.Hold(t.Context(), "zxfer:home:near", []string{"dst/a@y"}))
-	require.NoError(t, w.host.Bookmark(t.Context(), map[string]string{"dst/a#zxfer:home:x": "dst/a@x", "dst/a#zxfer:home:y": "dst/a@y"}))
-	w.host.Write("dst/a", []byte("newer"))
+func rollbackWorld(t *testing.T) *jobtest.World {
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
+	w.Memory.Write("dst/a", []byte("good"))
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
+	require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:home:near", []string{"dst/a@y"}))
+	require.NoError(t, w.Memory.Bookmark(t.Context(), map[string]string{"dst/a#zxfer:home:x": "dst/a@x", "dst/a#zxfer:home:y": "dst/a@y"}))
+	w.Memory.Write("dst/a", []byte("newer"))
 	for property, value := range map[string]string{"mounted": "yes", "canmount": "on", "mountpoint": "/dst/a"} {
-		w.host.Set("dst/a", property, value)
+		w.Memory.Set("dst/a", property, value)
 	}
 	return w
 }
@@ -131,22 +132,22 @@ func restoreRequest(change func(*Send)) Restore {
 }
 
 // versionsOf lists the snapshots and bookmarks of a dataset.
-func (w *world) versionsOf(name string) (out []string) {
-	for _, v := range w.host.Versions(name) {
+func versionsOf(w *jobtest.World, name string) (out []string) {
+	for _, v := range w.Memory.Versions(name) {
 		out = append(out, v.Short())
 	}
 	return out
 }
 
 // holdsOf lists the holds on a dataset's snapshots, "TAG SNAPSHOT".
-func (w *world) holdsOf(t *testing.T, name string) (out []string) {
+func holdsOf(t *testing.T, w *jobtest.World, name string) (out []string) {
 	var names []string
-	for _, v := range w.host.Versions(name) {
+	for _, v := range w.Memory.Versions(name) {
 		if v.Kind == zfs.Snapshot {
 			names = append(names, v.In(name))
 		}
 	}
-	tags, err := w.host.Holds(t.Context(), names)
+	tags, err := w.Memory.Holds(t.Context(), names)
 	require.NoError(t, err)
 	for _, n := range names {
 		for _, tag := range tags[n] {
@@ -165,7 +166,7 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 		w := rollbackWorld(t)
 		n := 0
 		var one sync.Mutex
-		w.before = func(op string) error {
+		w.Before = func(op string) error {
 			one.Lock()
 			defer one.Unlock()
 			verb, _, _ := strings.Cut(op, " ")
@@ -177,21 +178,21 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
+		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
 		if failed {
 			require.Error(t, err)
-			require.Contains(t, w.versionsOf("dst/a"), "@x")
-			w.before = nil
-			r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
+			require.Contains(t, versionsOf(w, "dst/a"), "@x")
+			w.Before = nil
+			r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome)
-		require.Equal(t, []string{"#zxfer:home:x", "@x"}, w.versionsOf("dst/a"), "failed at %d", fails)
-		require.Equal(t, []string{"zxfer:home:near dst/a@x"}, w.holdsOf(t, "dst/a"), "failed at %d", fails)
-		require.Equal(t, "0", w.host.Get("dst/a", "written"))
-		require.Equal(t, w.host.Get("dst/a", "mounted") != "yes", slices.Contains(r.Next, "zxfer restore --mount dst/a"), "failed at %d", fails)
+		require.Equal(t, []string{"#zxfer:home:x", "@x"}, versionsOf(w, "dst/a"), "failed at %d", fails)
+		require.Equal(t, []string{"zxfer:home:near dst/a@x"}, holdsOf(t, w, "dst/a"), "failed at %d", fails)
+		require.Equal(t, "0", w.Memory.Get("dst/a", "written"))
+		require.Equal(t, w.Memory.Get("dst/a", "mounted") != "yes", slices.Contains(r.Next, "zxfer restore --mount dst/a"), "failed at %d", fails)
 		require.Empty(t, r.Diverged)
-		r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
+		r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, outcome.UpToDate, r.Outcome)
 		require.Less(t, fails, 10)
@@ -202,16 +203,16 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 func TestRollbackListsLoss(t *testing.T) {
 	t.Parallel()
 	w := rollbackWorld(t)
-	before := w.versionsOf("dst/a")
-	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), silent{})
+	before := versionsOf(w, "dst/a")
+	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	d := r.Plan.Datasets[0]
 	require.Equal(t, []string{"dst/a@y", "dst/a#zxfer:home:y", "the 5 bytes written to dst/a since @y", "data written to dst/a until it is unmounted"}, d.Loses)
 	require.Equal(t, []plan.MovedHold{{Tag: "zxfer:home:near", To: "dst/a@x", From: []string{"dst/a@y"}}}, d.MovedHolds)
 	require.Equal(t, []string{"zfs hold zxfer:home:near dst/a@x", "zfs release zxfer:home:near dst/a@y", "zfs rollback -r dst/a@x"}, r.Commands)
-	require.Equal(t, before, w.versionsOf("dst/a"))
-	require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"))
+	require.Equal(t, before, versionsOf(w, "dst/a"))
+	require.Equal(t, []string{"zxfer:home:near dst/a@y"}, holdsOf(t, w, "dst/a"))
 }
 
 // TestRollbackKeepsForeignSnapshots expects a refusal to destroy snapshots that others hold or that
@@ -219,44 +220,46 @@ func TestRollbackListsLoss(t *testing.T) {
 func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]struct {
-		change func(*world)
+		change func(*jobtest.World)
 		says   string
 	}{
-		"foreign hold":      {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
-		"tag without a job": {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "zxfer:mine", []string{"dst/a@y"})) }, "zfs release zxfer:mine dst/a@y"},
-		"clone":             {func(w *world) { w.host.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
-		"foreign clone":     {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
+		"foreign hold": {func(w *jobtest.World) { require.NoError(t, w.Memory.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
+		"tag without a job": {func(w *jobtest.World) {
+			require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:mine", []string{"dst/a@y"}))
+		}, "zfs release zxfer:mine dst/a@y"},
+		"clone":         {func(w *jobtest.World) { w.Memory.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
+		"foreign clone": {func(w *jobtest.World) { w.Memory.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
 	} {
 		w := rollbackWorld(t)
 		at.change(w)
-		versions, holds := w.versionsOf("dst/a"), w.holdsOf(t, "dst/a")
-		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
+		versions, holds := versionsOf(w, "dst/a"), holdsOf(t, w, "dst/a")
+		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), name)
 		require.Contains(t, fault.HintOf(err), at.says, name)
 		require.Equal(t, plan.Kept, r.Plan.Conflicts[0].ID)
-		require.Equal(t, versions, w.versionsOf("dst/a"), name)
-		require.Equal(t, holds, w.holdsOf(t, "dst/a"), name)
-		require.Equal(t, "yes", w.host.Get("dst/a", "mounted"), name)
+		require.Equal(t, versions, versionsOf(w, "dst/a"), name)
+		require.Equal(t, holds, holdsOf(t, w, "dst/a"), name)
+		require.Equal(t, "yes", w.Memory.Get("dst/a", "mounted"), name)
 	}
 	for _, made := range []string{"@later", "#later"} {
 		w := rollbackWorld(t)
 		rep := &plannedReporter{then: sync.OnceFunc(func() {
 			if made[0] == '@' {
-				require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a" + made}))
+				require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a" + made}))
 				return
 			}
-			require.NoError(t, w.host.Bookmark(t.Context(), map[string]string{"dst/a" + made: "dst/a@y"}))
+			require.NoError(t, w.Memory.Bookmark(t.Context(), map[string]string{"dst/a" + made: "dst/a@y"}))
 		})}
 		_, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), rep)
 		require.ErrorContains(t, err, "dst/a"+made+" was created after the plan was made")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
-		require.Contains(t, w.versionsOf("dst/a"), made)
-		require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"), "no hold moved")
-		require.Contains(t, w.versionsOf("dst/a"), "@y")
-		require.Equal(t, "yes", w.host.Get("dst/a", "mounted"))
-		_, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
+		require.Contains(t, versionsOf(w, "dst/a"), made)
+		require.Equal(t, []string{"zxfer:home:near dst/a@y"}, holdsOf(t, w, "dst/a"), "no hold moved")
+		require.Contains(t, versionsOf(w, "dst/a"), "@y")
+		require.Equal(t, "yes", w.Memory.Get("dst/a", "mounted"))
+		_, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
 		require.NoError(t, err)
-		require.Equal(t, []string{"#zxfer:home:x", "@x"}, w.versionsOf("dst/a"))
+		require.Equal(t, []string{"#zxfer:home:x", "@x"}, versionsOf(w, "dst/a"))
 	}
 }
 
@@ -264,60 +267,60 @@ func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 // and the printed command makes it follow again, although a job holds them.
 func TestRollbackToOlderSnapshot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x", "y")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x", "y")
 	for _, name := range []string{"src/a@y", "dst/a@y"} {
-		require.NoError(t, w.host.Hold(t.Context(), "zxfer:home:near", []string{name}))
+		require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:home:near", []string{name}))
 	}
-	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "local:src/a has snapshots newer than @x: @y")
-	require.Equal(t, []string{"@x"}, w.versionsOf("dst/a"))
-	require.Equal(t, []string{"@x", "@y"}, w.versionsOf("src/a"))
+	require.Equal(t, []string{"@x"}, versionsOf(w, "dst/a"))
+	require.Equal(t, []string{"@x", "@y"}, versionsOf(w, "src/a"))
 	require.Equal(t, "zxfer send --rollback --snapshot= dst/a src/a", r.Diverged)
 
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@z"}))
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@z"}))
 	send := sendRequest(func(s *Send) {
 		s.Source.Name, s.Plan.Source, s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", "src/a", "src/a", false, true
 	})
-	r, err = RunSend(t.Context(), send, hosts.New(w), silent{})
+	r, err = RunSend(t.Context(), send, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"src/a@y"}, r.Plan.Datasets[0].Loses[:1])
 	require.Equal(t, plan.Incremental, r.Results[0].Kind)
-	require.Equal(t, []string{"@x", "@z"}, w.versionsOf("src/a"))
-	require.Equal(t, []string{"zxfer:home:near src/a@x"}, w.holdsOf(t, "src/a"))
+	require.Equal(t, []string{"@x", "@z"}, versionsOf(w, "src/a"))
+	require.Equal(t, []string{"zxfer:home:near src/a@x"}, holdsOf(t, w, "src/a"))
 }
 
 // TestRestoreWithStreamMovesHolds sends a newer snapshot to an original whose newer snapshot a
 // job holds.
 func TestRestoreWithStreamMovesHolds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "z"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y"}))
-	require.NoError(t, w.host.Hold(t.Context(), "zxfer:home:far", []string{"dst/a@y"}))
-	r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "z"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
+	require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:home:far", []string{"dst/a@y"}))
+	r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
-	require.Equal(t, []string{"@x", "@z"}, w.versionsOf("dst/a"))
-	require.Equal(t, []string{"zxfer:home:far dst/a@x"}, w.holdsOf(t, "dst/a"))
+	require.Equal(t, []string{"@x", "@z"}, versionsOf(w, "dst/a"))
+	require.Equal(t, []string{"zxfer:home:far dst/a@x"}, holdsOf(t, w, "dst/a"))
 }
 
 // TestRollbackTree rolls back each dataset with newer data and sends missing snapshots to the
 // others.
 func TestRollbackTree(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "src/a/d": {"x"}, "dst": nil})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "src/a/d": {"x"}, "dst": nil})
 	for _, d := range []string{"a", "a/b", "a/d"} {
-		w.host.Copy("src/"+d, "dst/"+d, "x")
+		w.Memory.Copy("src/"+d, "dst/"+d, "x")
 	}
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y", "dst/a/b@y"}))
-	w.host.Write("dst/a/b", []byte("newer"))
-	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Plan.Recursive = true }), hosts.New(w), silent{})
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y", "dst/a/b@y"}))
+	w.Memory.Write("dst/a/b", []byte("newer"))
+	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Plan.Recursive = true }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	for _, d := range []string{"a", "a/b", "a/c", "a/d"} {
-		require.Equal(t, []string{"@x"}, w.versionsOf("dst/"+d))
+		require.Equal(t, []string{"@x"}, versionsOf(w, "dst/"+d))
 	}
 	require.Len(t, r.Results, 1, "only missing snapshots are sent")
 }
@@ -326,21 +329,23 @@ func TestRollbackTree(t *testing.T) {
 // destroyed, because the plan did not list it.
 func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 	t.Parallel()
-	take := func(w *world, name string) { require.NoError(t, w.host.Snapshot(t.Context(), []string{name})) }
-	for name, change := range map[string]func(*world){
-		"mounted target":        func(w *world) { w.host.Set("dst/a", "mounted", "yes") },
-		"newer target snapshot": func(w *world) { take(w, "dst/a@lost") },
+	take := func(w *jobtest.World, name string) {
+		require.NoError(t, w.Memory.Snapshot(t.Context(), []string{name}))
+	}
+	for name, change := range map[string]func(*jobtest.World){
+		"mounted target":        func(w *jobtest.World) { w.Memory.Set("dst/a", "mounted", "yes") },
+		"newer target snapshot": func(w *jobtest.World) { take(w, "dst/a@lost") },
 	} {
 		for _, restore := range []bool{false, true} {
-			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
-			w.host.Copy("src/a", "dst/a", "x")
+			w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+			w.Memory.Copy("src/a", "dst/a", "x")
 			req := sendRequest(func(s *Send) {
 				s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
 			})
 			change(w)
 			rep := &plannedReporter{then: sync.OnceFunc(func() { take(w, "dst/a@auto") })}
 			has := func(name string) bool {
-				return slices.ContainsFunc(w.host.Versions("dst/a"), func(v zfs.Version) bool { return v.Name == name })
+				return slices.ContainsFunc(w.Memory.Versions("dst/a"), func(v zfs.Version) bool { return v.Name == name })
 			}
 			run := func() (r *Report, err error) {
 				if restore {
@@ -362,7 +367,7 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 
 // plannedReporter calls a function when the plan is ready.
 type plannedReporter struct {
-	silent
+	Quiet
 	then func()
 }
 
@@ -370,18 +375,18 @@ func (p *plannedReporter) Planned(*Report) { p.then() }
 
 // timelessHost reports a false creation time for a snapshot, or none.
 type timelessHost struct {
-	*world
+	*jobtest.World
 	snapshot, says string
 }
 
 func (c timelessHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
 
 func (c timelessHost) Run(ctx context.Context, r *hosts.Request) error {
-	return hoststest.Run(ctx, c.world, r, hoststest.With(hosts.OpProperties, c.properties))
+	return hoststest.Run(ctx, c.World, r, hoststest.With(hosts.OpProperties, c.properties))
 }
 
 func (c timelessHost) properties(ctx context.Context, q hosts.PropertyQuery) (hosts.PropertiesByName, error) {
-	found, err := hosts.Call(ctx, c.world, hosts.OpProperties, q)
+	found, err := hosts.Call(ctx, c.World, hosts.OpProperties, q)
 	if of := found[c.snapshot]; of["creation"].Value != "" {
 		of["creation"] = zfs.Property{Value: c.says}
 		if c.says == "" {
@@ -393,7 +398,7 @@ func (c timelessHost) properties(ctx context.Context, q hosts.PropertyQuery) (ho
 
 func TestRestoreAsOf(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "skip", "y"}, "src/a/b": {"y"}, "dst": nil})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "skip", "y"}, "src/a/b": {"y"}, "dst": nil})
 	when := func(name string) time.Time {
 		found, err := hosts.Call(t.Context(), w, hosts.OpProperties, hosts.PropertyQuery{Names: []string{name}, Properties: []string{"creation"}})
 		require.NoError(t, err)
@@ -403,7 +408,7 @@ func TestRestoreAsOf(t *testing.T) {
 	}
 	run := func(at hosts.Opener, then time.Time) (*Report, error) {
 		req := Restore{At: then, Send: sendRequest(func(s *Send) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
-		return RunRestore(t.Context(), req, hosts.New(at), silent{})
+		return RunRestore(t.Context(), req, hosts.New(at), Quiet{})
 	}
 	then := when("src/a@skip")
 	r, err := run(w, then)
@@ -426,8 +431,8 @@ func TestRestoreAsOf(t *testing.T) {
 // TestRestoreSkipsHealSnapshots expects that a heal snapshot is never restored.
 func TestRestoreSkipsHealSnapshots(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
-	_, err := RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), silent{})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
+	_, err := RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	l, err := hosts.Call(t.Context(), w, hosts.OpList, hosts.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
 	require.NoError(t, err)
@@ -442,7 +447,7 @@ func TestRestoreSkipsHealSnapshots(t *testing.T) {
 
 // busyHost is a host whose volumes are in use.
 type busyHost struct {
-	*world
+	*jobtest.World
 	by    map[string]string
 	asked [][]string
 }
@@ -450,7 +455,7 @@ type busyHost struct {
 func (o *busyHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return o, nil }
 
 func (o *busyHost) Run(ctx context.Context, r *hosts.Request) error {
-	return hoststest.Run(ctx, o.world, r, hoststest.With(hosts.OpInUse, o.inUse))
+	return hoststest.Run(ctx, o.World, r, hoststest.With(hosts.OpInUse, o.inUse))
 }
 
 func (o *busyHost) inUse(_ context.Context, paths []string) (map[string]string, error) {
@@ -462,19 +467,19 @@ func (o *busyHost) inUse(_ context.Context, paths []string) (map[string]string, 
 // queried once.
 func TestRestoreOverVolumesInUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b c": {"x", "y"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
-	w.host.Copy("src/a/b c", "dst/a/b c", "x")
-	w.host.Edit(func(all map[string]*zfs.Dataset) {
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b c": {"x", "y"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
+	w.Memory.Copy("src/a/b c", "dst/a/b c", "x")
+	w.Memory.Edit(func(all map[string]*zfs.Dataset) {
 		for name, d := range all {
 			if strings.Contains(name, "/") {
 				d.Type = zfs.Volume
 			}
 		}
 	})
-	o := &busyHost{world: w, by: map[string]string{"/dev/zvol/dst/a/b+c": `is in use by "qemu" (process 7)`}}
+	o := &busyHost{World: w, by: map[string]string{"/dev/zvol/dst/a/b+c": `is in use by "qemu" (process 7)`}}
 	req := Restore{Send: sendRequest(func(s *Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
-	r, err := RunRestore(t.Context(), req, hosts.New(o), silent{})
+	r, err := RunRestore(t.Context(), req, hosts.New(o), Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b+c"}}, o.asked)
 	require.Len(t, r.Plan.Conflicts, 1)
@@ -485,16 +490,16 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 // count yet. If the host may not sync its pool, the restore uses it without a sync.
 func TestRestoreDetectsRecentWrites(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
-	w.host.WriteLate("dst/a", []byte("newer"))
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
+	w.Memory.WriteLate("dst/a", []byte("newer"))
 	run := func() *Report {
-		r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), silent{})
+		r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		return r
 	}
-	w.before = failOn(zfs.OpSync, fault.Refusef("", "not for this key"))
+	w.Before = jobtest.FailOn(zfs.OpSync, fault.Refusef("", "not for this key"))
 	require.Equal(t, outcome.UpToDate, run().Outcome)
-	w.before = nil
+	w.Before = nil
 	require.Equal(t, outcome.Planned, run().Outcome)
 }

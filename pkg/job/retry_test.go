@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -110,30 +111,30 @@ func TestRetriesAreInterrupted(t *testing.T) {
 func TestIncurableErrorIsNotRetried(t *testing.T) {
 	t.Parallel()
 	retries := func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
 	tries := 0
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		if op != "receive dst/a" {
 			return nil
 		}
 		tries++
 		return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"}
 	}
-	_, err := RunSend(t.Context(), sendRequest(retries), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), sendRequest(retries), hosts.New(w), Quiet{})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Exists})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 2, tries)
 
 	tries = 0
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		if op != "receive dst/a" {
 			return nil
 		}
 		tries++
-		return cmp.Or(w.host.Snapshot(t.Context(), []string{"dst/a@theirs"}), tcp.ErrConnectionLost)
+		return cmp.Or(w.Memory.Snapshot(t.Context(), []string{"dst/a@theirs"}), tcp.ErrConnectionLost)
 	}
-	_, err = RunSend(t.Context(), sendRequest(retries), hosts.New(w), silent{})
+	_, err = RunSend(t.Context(), sendRequest(retries), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "@theirs")
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 1, tries)
@@ -143,16 +144,16 @@ func TestIncurableErrorIsNotRetried(t *testing.T) {
 // The resume token is then invalid, and the data is complete.
 func TestStreamCompletedByOtherCommand(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
-	w.before = func(op string) error {
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
+	w.Before = func(op string) error {
 		if op == "receive dst/a" {
-			w.host.Copy("src/a", "dst/a", "x", "y")
+			w.Memory.Copy("src/a", "dst/a", "x", "y")
 			return &zfs.Error{Kind: zfs.BadToken, Op: zfs.OpReceive, Subject: "dst/a"}
 		}
 		return nil
 	}
-	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 }
 

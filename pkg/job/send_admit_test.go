@@ -7,6 +7,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
@@ -36,9 +37,9 @@ func TestSplitRefused(t *testing.T) {
 func TestDependentsShareOutcome(t *testing.T) {
 	t.Parallel()
 	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrConnectionLost, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
-		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-		w.before = failOn("receive", why)
-		res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
+		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+		w.Before = jobtest.FailOn("receive", why)
+		res, err := RunBatch(t.Context(), batch(t, w, nil), hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		require.Len(t, res.Datasets, 2)
 		for _, d := range res.Datasets {

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/zfs"
 )
 
@@ -19,11 +20,11 @@ import (
 // not change it.
 func TestBatchDoesNotChangeSurvey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-	b := w.batch(t, func(s *Send) { s.Plan.CarryNamed = []string{"org.example:note"} })
-	w.host.Set("src/a", "org.example:note", "yes")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	b := batch(t, w, func(s *Send) { s.Plan.CarryNamed = []string{"org.example:note"} })
+	w.Memory.Set("src/a", "org.example:note", "yes")
 	before := maps.Clone(b.Survey.Datasets[0].Properties)
-	res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+	res, err := RunBatch(t.Context(), b, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.NoError(t, res.Datasets[0].Err)
 	require.Equal(t, "yes", res.Report.Plan.Datasets[0].Steps[0].Receive.Set["org.example:note"])
@@ -35,12 +36,12 @@ func TestBatchDoesNotChangeSurvey(t *testing.T) {
 func TestBatchEstimatesDatasetsSeparately(t *testing.T) {
 	t.Parallel()
 	gone := &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpEstimate, Subject: "src/a/b@x"}
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
-	estimate, receive := failOn("estimate src/a/b", gone), failOn("receive dst/a/b", gone)
-	w.before = func(op string) error { return cmp.Or(estimate(op), receive(op)) }
-	res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
+	estimate, receive := jobtest.FailOn("estimate src/a/b", gone), jobtest.FailOn("receive dst/a/b", gone)
+	w.Before = func(op string) error { return cmp.Or(estimate(op), receive(op)) }
+	res, err := RunBatch(t.Context(), batch(t, w, nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"receive dst/a@x", "receive dst/a/c@x"}, w.changes)
+	require.ElementsMatch(t, []string{"receive dst/a@x", "receive dst/a/c@x"}, w.Changes)
 	for _, d := range res.Datasets {
 		if d.Source == "src/a/b" {
 			require.ErrorIs(t, d.Err, gone)
@@ -49,8 +50,8 @@ func TestBatchEstimatesDatasetsSeparately(t *testing.T) {
 		}
 	}
 
-	w.before = failOn("estimate", errors.New("the host is gone"))
-	_, err = RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
+	w.Before = jobtest.FailOn("estimate", errors.New("the host is gone"))
+	_, err = RunBatch(t.Context(), batch(t, w, nil), hosts.New(w), Quiet{})
 	require.Error(t, err, "an unreachable source")
 }
 
@@ -59,17 +60,17 @@ func TestBatchEstimatesDatasetsSeparately(t *testing.T) {
 func TestBatchRetriesFinalSurvey(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 3, 9} {
-		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-		b := w.batch(t, func(s *Send) { s.Retries = 2 })
-		w.before = func(op string) error {
-			if !strings.HasPrefix(op, "list") || len(w.changes) == 0 || lost == 0 {
+		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		b := batch(t, w, func(s *Send) { s.Retries = 2 })
+		w.Before = func(op string) error {
+			if !strings.HasPrefix(op, "list") || len(w.Changes) == 0 || lost == 0 {
 				return nil
 			}
 			lost--
 			return fmt.Errorf("beta: %w", hosts.ErrLost)
 		}
-		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
-		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
+		res, err := RunBatch(t.Context(), b, hosts.New(w), Quiet{})
+		require.Equal(t, []string{"receive dst/a@x"}, w.Changes)
 		if lost > 0 {
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
 			require.Equal(t, "dst/a", res.Target.Root, "only the earlier listing is known")

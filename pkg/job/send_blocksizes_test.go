@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -22,7 +23,7 @@ import (
 
 // storedWorld is a world whose files have made-up block sizes.
 type storedWorld struct {
-	*world
+	*jobtest.World
 	answer  func(q files.BlockQuery) (files.BlockSizes, error)
 	queries atomic.Int32
 }
@@ -30,7 +31,7 @@ type storedWorld struct {
 func (w *storedWorld) Open(context.Context, hosts.Address) (hosts.Host, error) { return w, nil }
 
 func (w *storedWorld) Run(ctx context.Context, r *hosts.Request) error {
-	return hoststest.Run(ctx, w.world, r, hoststest.With(hosts.OpBlockSizes, func(_ context.Context, q files.BlockQuery) (files.BlockSizes, error) {
+	return hoststest.Run(ctx, w.World, r, hoststest.With(hosts.OpBlockSizes, func(_ context.Context, q files.BlockQuery) (files.BlockSizes, error) {
 		w.queries.Add(1)
 		return w.answer(q)
 	}))
@@ -88,37 +89,37 @@ func TestSendBackComparesBlockSizes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: c.answer}
+			w := &storedWorld{World: jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: c.answer}
 			at := hosts.New(w)
-			_, err := RunSend(t.Context(), sendRequest(nil), at, silent{})
+			_, err := RunSend(t.Context(), sendRequest(nil), at, Quiet{})
 			require.NoError(t, err)
 			require.Zero(t, w.queries.Load(), "a full stream needs no comparison")
-			require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y"}))
+			require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
 			back := sendRequest(func(s *Send) {
 				s.Source, s.Target = endpoint.Endpoint{Name: "dst/a"}, endpoint.Endpoint{Name: "src/a"}
 				s.Plan.Source, s.Plan.Target = "dst/a", "src/a"
 			})
-			before := w.host.Get("dst/a", zfs.DirectionProperty)
-			r, err := RunSend(t.Context(), back, at, silent{})
+			before := w.Memory.Get("dst/a", zfs.DirectionProperty)
+			r, err := RunSend(t.Context(), back, at, Quiet{})
 			if c.want != "" {
 				require.Equal(t, fault.Refused, fault.ClassOf(err))
 				require.Equal(t, outcome.Refused, r.Outcome)
 				require.ErrorContains(t, err, c.want)
-				require.Equal(t, before, w.host.Get("dst/a", zfs.DirectionProperty))
-				require.Empty(t, w.host.Get("src/a", zfs.DirectionProperty))
+				require.Equal(t, before, w.Memory.Get("dst/a", zfs.DirectionProperty))
+				require.Empty(t, w.Memory.Get("src/a", zfs.DirectionProperty))
 				return
 			}
 			require.NoError(t, err)
-			require.NotEmpty(t, w.host.Get("src/a", zfs.DirectionProperty))
-			require.Empty(t, w.host.Get("dst/a", zfs.DirectionProperty))
+			require.NotEmpty(t, w.Memory.Get("src/a", zfs.DirectionProperty))
+			require.Empty(t, w.Memory.Get("dst/a", zfs.DirectionProperty))
 			// The former direction is new again, the present one is not.
 			made := w.queries.Load()
-			require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@z"}))
-			_, err = RunSend(t.Context(), back, at, silent{})
+			require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@z"}))
+			_, err = RunSend(t.Context(), back, at, Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, made, w.queries.Load())
-			require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@v"}))
-			_, _ = RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.Recursive = false }), at, silent{})
+			require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a@v"}))
+			_, _ = RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.Recursive = false }), at, Quiet{})
 			require.Greater(t, w.queries.Load(), made)
 		})
 	}
@@ -129,7 +130,7 @@ func TestSendBackComparesBlockSizes(t *testing.T) {
 func TestBlockSizesAreComparedInFewReads(t *testing.T) {
 	t.Parallel()
 	const all = 12_000_000 // 4,096 buckets differ, and an answer can list those of 44
-	w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "dst": nil}), answer: func(q files.BlockQuery) (files.BlockSizes, error) {
+	w := &storedWorld{World: jobtest.NewWorld(t, map[string][]string{"src": nil, "dst": nil}), answer: func(q files.BlockQuery) (files.BlockSizes, error) {
 		s := files.BlockSizes{Files: all, Sums: make([]byte, 8*files.BlockBuckets)}
 		for i := range files.BlockBuckets {
 			copy(s.Sums[8*i:], q.Snapshot)
@@ -150,21 +151,21 @@ func TestBlockSizesAreComparedInFewReads(t *testing.T) {
 // removed. The next try compares again.
 func TestDirectionSurvivesFailure(t *testing.T) {
 	t.Parallel()
-	w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: stored(1<<17, 1<<17, "")}
+	w := &storedWorld{World: jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: stored(1<<17, 1<<17, "")}
 	at := hosts.New(w)
-	_, err := RunSend(t.Context(), sendRequest(nil), at, silent{})
+	_, err := RunSend(t.Context(), sendRequest(nil), at, Quiet{})
 	require.NoError(t, err)
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y"}))
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
 	back := sendRequest(func(s *Send) {
 		s.Source, s.Target = endpoint.Endpoint{Name: "dst/a"}, endpoint.Endpoint{Name: "src/a"}
 		s.Plan.Source, s.Plan.Target = "dst/a", "src/a"
 	})
-	w.before = failOn("receive src/a", errors.New("killed"))
-	_, err = RunSend(t.Context(), back, at, silent{})
+	w.Before = jobtest.FailOn("receive src/a", errors.New("killed"))
+	_, err = RunSend(t.Context(), back, at, Quiet{})
 	require.ErrorContains(t, err, "killed")
-	require.Empty(t, w.host.Get("dst/a", zfs.DirectionProperty))
-	w.before, w.answer = nil, stored(1<<16, 1<<17, "dst/a@y")
-	_, err = RunSend(t.Context(), back, at, silent{})
+	require.Empty(t, w.Memory.Get("dst/a", zfs.DirectionProperty))
+	w.Before, w.answer = nil, stored(1<<16, 1<<17, "dst/a@y")
+	_, err = RunSend(t.Context(), back, at, Quiet{})
 	require.ErrorContains(t, err, "because the block sizes differ")
 }
 
@@ -172,7 +173,7 @@ func TestDirectionSurvivesFailure(t *testing.T) {
 // file that the one no longer has may still be in the other.
 func TestClonesOfOneOriginAreComparedApart(t *testing.T) {
 	t.Parallel()
-	w := &storedWorld{world: newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: stored(1<<16, 1<<17, "dst/clone@y")}
+	w := &storedWorld{World: jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: stored(1<<16, 1<<17, "dst/clone@y")}
 	s := sendRequest(nil)
 	c := hosts.New(w).Get("", &s.Settings)
 	gone := &plan.BlockPair{Source: "dst/a@x", Target: "src/a@x", Next: "dst/a@y", Required: true}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -52,7 +53,7 @@ func TestEstimateSimulatedSnapshot(t *testing.T) {
 
 // planRecorder records the planned sizes.
 type planRecorder struct {
-	silent
+	Quiet
 	bytes []uint64
 }
 
@@ -61,9 +62,9 @@ func (s *planRecorder) Planned(r *Report) { s.bytes = append(s.bytes, r.Plan.Byt
 // TestSizesBeforeTheSnapshot expects that sizes are known before the snapshot is taken.
 func TestSizesBeforeTheSnapshot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"s1"}, "dst": nil})
-	w.host.Set("src/a", "written", "5000000")
-	w.host.Set("src/a", "copies", "2")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"s1"}, "dst": nil})
+	w.Memory.Set("src/a", "written", "5000000")
+	w.Memory.Set("src/a", "copies", "2")
 	rep := &planRecorder{}
 	r, err := RunSend(t.Context(), sendRequest(func(s *Send) {
 		s.TakeSnapshot, s.Plan.Snapshot, s.DryRun = "new", "new", true

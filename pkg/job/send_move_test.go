@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/tcp"
@@ -18,13 +19,13 @@ import (
 // also if nothing is sent.
 func TestNoResumeDiscardsWithNothingToSend(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-	w.host.Copy("src/a", "dst/a", "x")
-	w.host.Set("dst/a", "receive_resume_token", "1-no-token")
-	r, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.NoResume = true }), hosts.New(w), silent{})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	w.Memory.Copy("src/a", "dst/a", "x")
+	w.Memory.Set("dst/a", "receive_resume_token", "1-no-token")
+	r, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.NoResume = true }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"zfs receive -A dst/a"}, r.Commands)
-	require.Equal(t, []string{"discard dst/a"}, w.changes)
+	require.Equal(t, []string{"discard dst/a"}, w.Changes)
 }
 
 // TestSmallStreamsUseSmallBuffers expects that a small stream gets small blocks and buffers and no
@@ -52,11 +53,11 @@ func TestSmallStreamsUseSmallBuffers(t *testing.T) {
 // target.
 func TestPlainBelowEncryptedReplicaAfterInterruption(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/plain": {"x", "y"}, "dst": nil})
-	w.host.Set("src/a", "encryption", "aes-256-gcm")
-	w.host.Set("src/a/plain", "encryption", "off")
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/plain": {"x", "y"}, "dst": nil})
+	w.Memory.Set("src/a", "encryption", "aes-256-gcm")
+	w.Memory.Set("src/a/plain", "encryption", "off")
 	cuts := 0
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		if op == "receive dst/a/plain" {
 			if cuts++; cuts%2 == 1 { // interrupt each stream once
 				return tcp.ErrConnectionLost
@@ -64,10 +65,10 @@ func TestPlainBelowEncryptedReplicaAfterInterruption(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries = 2 }), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries = 2 }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
-	require.Equal(t, []string{"receive dst/a@x", "receive dst/a/plain@x", "receive dst/a/plain@y"}, w.changes)
-	require.Equal(t, "off", w.host.Get("dst/a/plain", "encryption"))
+	require.Equal(t, []string{"receive dst/a@x", "receive dst/a/plain@x", "receive dst/a/plain@y"}, w.Changes)
+	require.Equal(t, "off", w.Memory.Get("dst/a/plain", "encryption"))
 }
 
 // TestKnownCauseOfFailure expects that a failed stream's hint begins with its known cause, which
@@ -79,7 +80,7 @@ func TestKnownCauseOfFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		failure error
-		set     func(w *world)
+		set     func(w *jobtest.World)
 		want    []string // of the hint
 	}{
 		{"refused record", &zfs.Error{Kind: zfs.BadStream, Op: zfs.OpReceive, Detail: refused}, nil,
@@ -87,20 +88,20 @@ func TestKnownCauseOfFailure(t *testing.T) {
 		{"refused record with a hint", &zfs.Error{Kind: zfs.BadStream, Op: zfs.OpReceive, Detail: refused, Hint: "own hint"}, nil,
 			[]string{"may be openzfs#18685", "| grep bonustype\nown hint"}},
 		{"no known cause", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive, Detail: "out of space", Hint: "own hint"}, nil, []string{"own hint"}},
-		{"stall of an encrypted target", stall, func(w *world) { w.host.Set("dst", "encryption", "aes-256-gcm") }, []string{"may be openzfs#16623"}},
+		{"stall of an encrypted target", stall, func(w *jobtest.World) { w.Memory.Set("dst", "encryption", "aes-256-gcm") }, []string{"may be openzfs#16623"}},
 		{"stall of a plain target", stall, nil, nil},
 	} {
-		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		if tt.set != nil {
 			tt.set(w)
 		}
-		w.before = func(op string) error {
+		w.Before = func(op string) error {
 			if op == "receive dst/a" {
 				return tt.failure
 			}
 			return nil
 		}
-		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 		require.ErrorIs(t, err, tt.failure, tt.name)
 		hint := fault.HintOf(err)
 		if tt.want == nil {

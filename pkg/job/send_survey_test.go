@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
@@ -48,10 +49,10 @@ func (h *listedZFS) of(pool string) (histories []zfs.ListQuery) {
 }
 
 // listedWorld returns a world whose listings are recorded.
-func listedWorld(t *testing.T, datasets map[string][]string) (*world, *listedZFS) {
+func listedWorld(t *testing.T, datasets map[string][]string) (*jobtest.World, *listedZFS) {
 	t.Helper()
-	w := newWorld(t, datasets)
-	listed := &listedZFS{Host: w.host}
+	w := jobtest.NewWorld(t, datasets)
+	listed := &listedZFS{Host: w.Memory}
 	w.Local = hosts.On(listed, "test", func(string) {})
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	return w, listed
@@ -64,7 +65,7 @@ func TestSurveyListsNeededHistories(t *testing.T) {
 	w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "src/a/c": {"x", "y"}, "dst": nil})
 	send := func(change func(*Send)) *Report {
 		listed.queries = nil
-		r, err := RunSend(t.Context(), sendRequest(change), hosts.New(w), silent{})
+		r, err := RunSend(t.Context(), sendRequest(change), hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		return r
 	}
@@ -76,7 +77,7 @@ func TestSurveyListsNeededHistories(t *testing.T) {
 	require.Empty(t, listed.of("src"), "nothing changed")
 	require.Empty(t, listed.of("dst"))
 
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a/b@z"}))
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a/b@z"}))
 	r := send(nil)
 	require.Equal(t, 1, r.Plan.Steps())
 	require.Equal(t, []string{"src/a/b"}, listed.of("src")[0].Only)
@@ -100,19 +101,19 @@ func TestSurveyListsNeededHistories(t *testing.T) {
 func TestRecreatedDatasetIsNotContinued(t *testing.T) {
 	t.Parallel()
 	w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
-	require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a/b@y"}))
-	w.changes = nil
+	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a/b@y"}))
+	w.Changes = nil
 	listed.edit = func(q zfs.ListQuery, l *zfs.Listing) error {
 		if q.Identity {
 			l.Datasets[0].GUID++
 		}
 		return nil
 	}
-	_, err = RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+	_, err = RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
-	require.Empty(t, w.changes)
+	require.Empty(t, w.Changes)
 
 	listed.edit = func(q zfs.ListQuery, _ *zfs.Listing) error {
 		if q.Identity {
@@ -120,7 +121,7 @@ func TestRecreatedDatasetIsNotContinued(t *testing.T) {
 		}
 		return nil
 	}
-	_, err = RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+	_, err = RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "the pool is suspended")
 }
 
@@ -159,9 +160,9 @@ func TestShortSurveyMakesSamePlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "src/a/c": {"x", "y"}, "dst": nil})
-			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 			require.NoError(t, err)
-			cases[name](w.host)
+			cases[name](w.Memory)
 			req := sendRequest(nil)
 			for _, rollback := range []bool{false, true} {
 				req.Plan.Rollback = rollback
@@ -191,10 +192,10 @@ func TestBatchListsHistoriesOnce(t *testing.T) {
 	t.Parallel()
 	w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	for _, sent := range []int{2, 0} {
-		b := w.batch(t, nil)
+		b := batch(t, w, nil)
 		b.HistoriesAfter = true
 		listed.queries = nil
-		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+		res, err := RunBatch(t.Context(), b, hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, sent, res.Report.Plan.Steps())
 		require.Len(t, listed.of("dst"), 1)
@@ -202,16 +203,16 @@ func TestBatchListsHistoriesOnce(t *testing.T) {
 		require.Len(t, res.Target.Find("dst/a").Versions, 2)
 		require.False(t, res.Target.Find("dst/a").NewestOnly)
 	}
-	for name, b := range map[string]Batch{"dry run": w.batch(t, func(s *Send) { s.DryRun = true }), "nothing expected": w.batch(t, nil)} {
+	for name, b := range map[string]Batch{"dry run": batch(t, w, func(s *Send) { s.DryRun = true }), "nothing expected": batch(t, w, nil)} {
 		b.HistoriesAfter = b.DryRun
 		listed.queries = nil
-		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+		res, err := RunBatch(t.Context(), b, hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		require.Len(t, res.Target.Find("dst/a").Versions, 2, name)
 		require.Len(t, listed.queries, 1, name)
 	}
 
-	b := w.batch(t, nil)
+	b := batch(t, w, nil)
 	b.HistoriesAfter = true
 	listed.edit = func(q zfs.ListQuery, _ *zfs.Listing) error {
 		if q.Versions && !q.Newest && q.Dataset == "dst/a" {
@@ -219,6 +220,6 @@ func TestBatchListsHistoriesOnce(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+	_, err := RunBatch(t.Context(), b, hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "the target is gone")
 }

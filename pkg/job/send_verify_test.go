@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport"
@@ -48,9 +49,9 @@ func TestUnexpectedDatasets(t *testing.T) {
 // of a send, otherwise by the verification of all. A batch lists the target anyway.
 func TestOnlyNeededArrivalsAreReported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 	queries := 0
-	w.before = func(op string) error {
+	w.Before = func(op string) error {
 		if op == zfs.OpGet+" dst/a" {
 			queries++
 		}
@@ -61,26 +62,26 @@ func TestOnlyNeededArrivalsAreReported(t *testing.T) {
 		want int
 		run  func(Send) error
 	}{
-		{"two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), silent{}); return err }},
-		{"one of two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), silent{}); return err }},
+		{"two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), Quiet{}); return err }},
+		{"one of two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), Quiet{}); return err }},
 		{"one dataset", 1, func(s Send) error {
 			s.Plan.Recursive = false
-			_, err := RunSend(t.Context(), s, hosts.New(w), silent{})
+			_, err := RunSend(t.Context(), s, hosts.New(w), Quiet{})
 			return err
 		}},
 		{"batch", 0, func(s Send) error {
 			s.Plan.Recursive = false
 			l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Versions: true})
 			require.NoError(t, err)
-			_, err = RunBatch(t.Context(), Batch{Send: s, Survey: l}, hosts.New(w), silent{})
+			_, err = RunBatch(t.Context(), Batch{Send: s, Survey: l}, hosts.New(w), Quiet{})
 			return err
 		}},
 	} {
 		queries = 0
-		require.NoError(t, w.host.Snapshot(t.Context(), []string{fmt.Sprint("src/a@", i)}))
+		require.NoError(t, w.Memory.Snapshot(t.Context(), []string{fmt.Sprint("src/a@", i)}))
 		require.NoError(t, tt.run(sendRequest(nil)))
 		require.Equal(t, tt.want, queries, tt.why)
-		require.Len(t, w.host.Versions("dst/a"), i+2, tt.why)
+		require.Len(t, w.Memory.Versions("dst/a"), i+2, tt.why)
 	}
 }
 
@@ -89,7 +90,7 @@ func TestVerifyTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures
 
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)
-		s := newSendJob(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, silent{})
+		s := newSendJob(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, Quiet{})
 		s.ends.Target = ends.End{Conn: at.Get("", &transport.Settings{})}
 		s.report.Plan = &plan.Plan{}
 		var there zfs.Listing
