@@ -91,11 +91,9 @@ func (c *compareJob) compare(ctx context.Context) error {
 
 // list lists all versions of both sides concurrently.
 func (c *compareJob) list(ctx context.Context) (a, b zfs.Listing, err error) {
-	source := &Send{Source: c.req.A, Plan: plan.Request{Source: c.req.A.Name}}
-	if err := resolve(ctx, c.ends, source, c.rep.Log); err != nil {
+	if c.req.A.Name, err = c.ends.Source.Resolve(ctx, c.req.A, c.rep.Log); err != nil {
 		return a, b, err
 	}
-	c.req.A.Name = source.Plan.Source
 	if c.req.B.Name, err = plan.TargetName(c.req.A.Name, c.req.B.Name); err != nil {
 		return a, b, err
 	}
@@ -143,7 +141,7 @@ func (c *compareJob) sizes(ctx context.Context) error {
 		if len(specs) == 0 {
 			continue
 		}
-		bytes, err := streamSizes(ctx, side.at, specs, true)
+		bytes, err := side.at.StreamSizes(ctx, specs, true)
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, hosts.ErrLost)):
 			return err
@@ -152,7 +150,7 @@ func (c *compareJob) sizes(ctx context.Context) error {
 			continue
 		}
 		for i, s := range sides {
-			if bytes[i] < implausible {
+			if bytes[i] < ends.Implausible {
 				s.Bytes += bytes[i]
 				*side.sum += bytes[i]
 			}

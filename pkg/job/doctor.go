@@ -202,11 +202,12 @@ func captured(e *ends.End) preflight.Host {
 // plan surveys and plans like `zxfer send -n`.
 func (d *doctor) plan(ctx context.Context) error {
 	req := &d.req.Send
-	p, err := d.makePlan(ctx, req)
+	state, p, err := Preview(ctx, req, d.ends, d.watch.Log)
+	d.state = state
 	if err != nil {
 		return ends.Unchanged(err)
 	}
-	d.planned, d.report.Plan = p, commands(&p)
+	d.planned, d.report.Plan = p, p.Commands()
 	d.input = d.ends.Input(&d.state, &p)
 	d.readPermissions(ctx)
 	if d.req.wants("holds") {
@@ -237,23 +238,18 @@ func (d *doctor) readPermissions(ctx context.Context) {
 	}
 }
 
-func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err error) {
-	if err = d.ends.Reach(ctx); err != nil {
-		return p, err
+// maxHoldQueries limits the number of snapshots whose holds are queried.
+const maxHoldQueries = 2000
+
+// holds returns the hold tags of the source's oldest snapshots, nil if they cannot be read.
+func holds(ctx context.Context, source *ends.End, l *zfs.Listing, log func(string)) map[string][]string {
+	names := l.SnapshotNames()
+	tags, err := source.Conn.Holds(ctx, names[:min(len(names), maxHoldQueries)])
+	if err != nil {
+		log(fmt.Sprintf("%s: holds: %v", source.Conn.Label(), err))
+		return nil
 	}
-	if err = d.ends.Choose(req.Settings); err != nil {
-		return p, err
-	}
-	if err = resolve(ctx, d.ends, req, d.watch.Log); err != nil {
-		return p, err
-	}
-	if d.state, err = survey(ctx, d.ends, req.Plan, false); err != nil {
-		return p, err
-	}
-	if p, err = makePlan(ctx, d.ends, req.Plan, &d.state, nil); err != nil || len(p.Conflicts) > 0 {
-		return p, err
-	}
-	return p, estimate(ctx, &d.ends.Source, &p, &d.state.Source, false)
+	return tags
 }
 
 // measure measures each host, the link in both directions, and the parts of a planned transfer.

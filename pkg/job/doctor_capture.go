@@ -56,7 +56,7 @@ func EvaluateCaptures(archives []Capture, req Doctor) (*DoctorReport, error) {
 		in.Source, in.Target = source, target
 	} else {
 		in.Source.System, in.Target.System = source.System, target.System
-		r.Allow, r.Plan = preflight.Allow(in), commands(&in.Plan)
+		r.Allow, r.Plan = preflight.Allow(in), in.Plan.Commands()
 	}
 	r.Findings = findings(in, req)
 	r.Advice = (&forecast.Adviser{Findings: r.Findings}).Advice()

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,9 +11,6 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
-
-// implausible exceeds the size of any stream: 2^60 bytes.
-const implausible = 1 << 60
 
 // emptyStream is the size in bytes that ZFS estimates for an incremental stream without changes:
 // its first and last record.
@@ -39,14 +35,14 @@ func estimate(ctx context.Context, source *ends.End, p *plan.Plan, listing *zfs.
 	if len(specs) == 0 {
 		return nil
 	}
-	sizes, err := streamSizes(ctx, source, specs, each)
+	sizes, err := source.StreamSizes(ctx, specs, each)
 	if err != nil {
 		return fmt.Errorf("estimate: %w", err)
 	}
 	for i, st := range steps {
 		// ZFS may return a difference that went below zero (openzfs#16691). Such a size is
 		// unknown.
-		if st.Bytes += sizes[i]; st.Bytes > implausible || sizes[i] == 0 {
+		if st.Bytes += sizes[i]; st.Bytes > ends.Implausible || sizes[i] == 0 {
 			st.Bytes = 0
 		}
 	}
@@ -89,36 +85,6 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 	spec.To = snapshots[len(snapshots)-1].Name
 	spec.Through = slices.DeleteFunc(slices.Clone(spec.Through), func(name string) bool { return name == spec.To })
 	return &spec
-}
-
-// streamSizes estimates the streams. With each, it bisects after a failure, so that one missing
-// snapshot affects only its stream.
-func streamSizes(ctx context.Context, source *ends.End, specs []zfs.SendSpec, each bool) ([]uint64, error) {
-	sizes, err := hosts.Estimate(ctx, source.Conn, specs)
-	if err == nil || !each || !vanished(err) {
-		return sizes, err
-	}
-	if len(specs) == 1 {
-		return []uint64{0}, nil // sending it reports the cause
-	}
-	half := len(specs) / 2
-	a, err := streamSizes(ctx, source, specs[:half], each)
-	if err != nil {
-		return nil, err
-	}
-	b, err := streamSizes(ctx, source, specs[half:], each)
-	return append(a, b...), err
-}
-
-// vanished reports whether err may mean that a dataset, snapshot or incremental source was
-// destroyed or renamed since the survey.
-func vanished(err error) bool {
-	for _, kind := range []zfs.Kind{zfs.NotFound, zfs.NoBase, zfs.BadToken} {
-		if errors.Is(err, &zfs.Error{Kind: kind}) {
-			return true
-		}
-	}
-	return false
 }
 
 // warm starts the local libzfs_core, which takes a while, in the background. A single dataset

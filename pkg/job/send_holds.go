@@ -2,12 +2,10 @@ package job
 
 import (
 	"context"
-	"fmt"
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/zfs"
 )
 
 // placeBookmarks creates the bookmarks of --bookmark before the first stream: if zxfer is killed after
@@ -52,18 +50,4 @@ func moveHolds(ctx context.Context, target hosts.Runner, moves []plan.MovedHold)
 		}
 	}
 	return nil
-}
-
-// maxHoldQueries limits the number of snapshots whose holds are queried.
-const maxHoldQueries = 2000
-
-// holds returns the hold tags of the source's oldest snapshots, nil if they cannot be read.
-func holds(ctx context.Context, source *ends.End, l *zfs.Listing, log func(string)) map[string][]string {
-	names := l.SnapshotNames()
-	tags, err := source.Conn.Holds(ctx, names[:min(len(names), maxHoldQueries)])
-	if err != nil {
-		log(fmt.Sprintf("%s: holds: %v", source.Conn.Label(), err))
-		return nil
-	}
-	return tags
 }

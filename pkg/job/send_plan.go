@@ -181,49 +181,23 @@ func checkLosses(ctx context.Context, e *ends.Ends, p *plan.Plan, state *plan.St
 	return nil
 }
 
-// commands returns the equivalent zfs commands.
-func commands(p *plan.Plan) []string {
-	var out []string
-	for _, d := range p.Datasets {
-		if d.Rename != nil {
-			out = append(out, zfs.CommandLine([]string{"zfs", "rename", d.Target, d.Rename.As}))
-		}
-		if d.Discard != "" {
-			out = append(out, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Target}))
-		}
-		for _, m := range d.MovedHolds {
-			out = append(out, zfs.CommandLine([]string{"zfs", "hold", m.Tag, m.To}), zfs.CommandLine(append([]string{"zfs", "release", m.Tag}, m.From...)))
-		}
-		if d.EndsDirection {
-			out = append(out, zfs.CommandLine([]string{"zfs", "inherit", zfs.DirectionProperty, d.Source}))
-		}
-		if d.RollsBack() {
-			out = append(out, rollbackCommand(d.Restore.Rollback))
-		}
-		for _, name := range d.DestroyedFirst {
-			out = append(out, zfs.CommandLine([]string{"zfs", "destroy", name}))
-		}
-		for _, st := range d.Steps {
-			send, err := zfs.SendArgs(st.Send)
-			if err != nil {
-				continue // the planner makes only valid specs
-			}
-			receive, err := zfs.ReceiveArgs(st.Receive)
-			if err != nil {
-				continue
-			}
-			out = append(out, zfs.CommandLine(append([]string{"zfs"}, send...))+" | "+
-				zfs.CommandLine(append([]string{"zfs"}, receive...)))
-		}
+// Preview plans a send like a dry run, without its checks. A plan with conflicts has no sizes. It returns the state
+// also with an error.
+func Preview(ctx context.Context, req *Send, e *ends.Ends, log func(string)) (state plan.State, p plan.Plan, err error) {
+	if err = e.Reach(ctx); err != nil {
+		return state, p, err
 	}
-	return out
-}
-
-// rollbackCommand returns the zfs rollback command, with -r if it destroys newer snapshots.
-func rollbackCommand(r *zfs.Rollback) string {
-	words := []string{"zfs", "rollback"}
-	if len(r.Loses) > 0 {
-		words = append(words, "-r")
+	if err = e.Choose(req.Settings); err != nil {
+		return state, p, err
 	}
-	return zfs.CommandLine(append(words, r.Snapshot()))
+	if err = resolve(ctx, e, req, log); err != nil {
+		return state, p, err
+	}
+	if state, err = survey(ctx, e, req.Plan, false); err != nil {
+		return state, p, err
+	}
+	if p, err = makePlan(ctx, e, req.Plan, &state, nil); err != nil || len(p.Conflicts) > 0 {
+		return state, p, err
+	}
+	return state, p, estimate(ctx, &e.Source, &p, &state.Source, false)
 }

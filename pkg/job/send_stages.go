@@ -130,7 +130,7 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 	}
 	in := t.ends.Input(&t.state, &p)
 	t.report.Growth = preflight.PlanGrowth(&in)
-	t.report.Commands = commands(&p)
+	t.report.Commands = p.Commands()
 	t.report.Wire = wireReport(t.ends.Link, &p)
 	return nil
 }

@@ -2,14 +2,12 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
@@ -145,20 +143,10 @@ func withProperties(l zfs.Listing, more map[string]map[string]zfs.Property) zfs.
 	return l
 }
 
-// resolve replaces a source that is a mounted path with its dataset.
-func resolve(ctx context.Context, e *ends.Ends, req *Send, log func(string)) error {
-	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
-		return nil
+// resolve replaces a source that is a mounted path with its dataset, unless it was replaced before.
+func resolve(ctx context.Context, e *ends.Ends, req *Send, log func(string)) (err error) {
+	if req.Plan.Source == req.Source.Name {
+		req.Plan.Source, err = e.Source.Resolve(ctx, req.Source, log)
 	}
-	dataset, err := hosts.Call(ctx, e.Source.Conn, hosts.OpDatasetOf, req.Source.Name)
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem\nto copy devices and image files, use zxfer dev",
-			"%s is not on a ZFS filesystem", req.Source)
-	}
-	if err != nil {
-		return err
-	}
-	log(fmt.Sprintf("%s is dataset %s", req.Source, dataset))
-	req.Plan.Source = dataset
-	return nil
+	return err
 }
