@@ -110,7 +110,7 @@ type healJob struct {
 	report     *HealReport
 	changed    bool
 	locks      map[string]func() // unlock functions by job
-	streams    int64             // number of started streams
+	streams    int               // number of started streams
 	found      zfs.Damage        // the most recent list
 	cleanupErr error             // why the snapshot of an earlier heal may remain
 	errorsOf   ErrorsOf          // asks for the errors of a copy; nil = its host

@@ -135,35 +135,21 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 		step.Kind = plan.Incremental
 	}
 	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Final: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
-	e := ends.New(h.at, p.good, p.bad, &p.Settings)
-	if err := e.Reach(ctx); err != nil {
-		return err
-	}
-	if err := e.Choose(p.Settings); err != nil {
-		return err
-	}
-	if err := e.Open(ctx, h.rep); err != nil {
-		return err
-	}
-	out.Partial = true // from here on blocks may be healed
-	req := &Send{Settings: p.Settings, Retries: h.req.Retries}
-	m := &mover{ends: e, req: req, rep: h.rep}
-	m.streams.Store(h.streams)
-	defer func() {
-		h.streams = m.streams.Load()
-		out.complete = false
-		for _, r := range m.results {
-			out.complete = len(out.only) > 0 && r.Error == "" && r.Blocks >= out.only.Total()
-			read := cmp.Or(r.ReadBytes, r.Bytes)
-			out.Read += read
-			if p.relayed {
-				out.Sent += read
-			} else {
-				out.Sent += r.Bytes
-			}
+	req := Send{Source: p.good, Target: p.bad, Settings: p.Settings, Retries: h.req.Retries}
+	results, err := SendPlanned(ctx, req, d, h.streams, h.at, h.rep)
+	h.streams += len(results)
+	for _, r := range results {
+		out.Partial = true // blocks may be healed
+		out.complete = len(out.only) > 0 && r.Error == "" && r.Blocks >= out.only.Total()
+		read := cmp.Or(r.ReadBytes, r.Bytes)
+		out.Read += read
+		if p.relayed {
+			out.Sent += read
+		} else {
+			out.Sent += r.Bytes
 		}
-	}()
-	return (&datasetMove{mover: m, planned: d, left: d}).try(ctx, 0)
+	}
+	return err
 }
 
 // healNewer heals the data after the block that the good dataset cannot read, with the longest

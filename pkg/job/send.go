@@ -227,3 +227,21 @@ func (t *sendJob) finish(err error) (*Report, error) {
 	r.Conclusion = outcome.Conclude(err, success)
 	return r, err
 }
+
+// SendPlanned moves a planned dataset in one try, without checks and verification. earlier is the number of streams that
+// rep has seen, for their IDs. It returns the results of all started streams also with an error.
+func SendPlanned(ctx context.Context, req Send, d *plan.Dataset, earlier int, at *hosts.Set, rep Reporter) ([]*StepResult, error) {
+	m := &mover{ends: ends.New(at, req.Source, req.Target, &req.Settings), req: &req, rep: rep}
+	m.streams.Store(int64(earlier))
+	if err := m.ends.Reach(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.ends.Choose(req.Settings); err != nil {
+		return nil, err
+	}
+	if err := m.ends.Open(ctx, rep); err != nil {
+		return nil, err
+	}
+	err := (&datasetMove{mover: m, planned: d, left: d}).try(ctx, 0)
+	return m.results, err
+}
