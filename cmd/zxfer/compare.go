@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/compare"
 	"zxfer/pkg/report"
 	"zxfer/pkg/transport"
 )
@@ -18,7 +18,7 @@ import (
 // compareOptions holds the flags of compare.
 type compareOptions struct {
 	output
-	req job.Compare
+	req compare.Request
 }
 
 func newCompare(a *app) *cobra.Command {
@@ -85,8 +85,8 @@ func (o *compareOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	r, err := job.RunCompare(ctx, o.req, j.at, j.rep)
-	if err = j.finish(ctx, r, err, jobEnd{text: report.CompareResult(r, o.verbose)}); err == nil && r.Outcome == job.Differ {
+	r, err := compare.Run(ctx, o.req, j.at, j.rep)
+	if err = j.finish(ctx, r, err, jobEnd{text: report.CompareResult(r, o.verbose)}); err == nil && r.Outcome == compare.Differ {
 		return &reportedError{fault.Failf("", "%s and %s differ", r.A, r.B)}
 	}
 	return err

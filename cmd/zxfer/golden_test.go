@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/compare"
 	"zxfer/pkg/job/dev"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
@@ -37,7 +38,7 @@ func TestGoldenFields(t *testing.T) {
 	}{
 		{"zxfer.send/v1 and zxfer.restore/v1", job.Report{}},
 		{"zxfer.dev/v1", dev.Report{}},
-		{"zxfer.compare/v1", job.CompareReport{}},
+		{"zxfer.compare/v1", compare.Report{}},
 		{"zxfer.heal/v1", job.HealReport{}},
 		{"zxfer.heal.job/v1", job.HealJobReport{}},
 		{"zxfer.files/v1", job.FilesReport{}},

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/compare"
 	"zxfer/pkg/plan"
 )
 
 // runCompare runs zxfer compare --json and expects the exit code. It returns the report, and
 // its pairs by dataset.
-func runCompare(t *testing.T, code int, args ...string) (r job.CompareReport, of map[string]*plan.Pair) {
+func runCompare(t *testing.T, code int, args ...string) (r compare.Report, of map[string]*plan.Pair) {
 	t.Helper()
 	o := zxfer(t, append([]string{"compare", "--json"}, args...)...)
 	require.Equal(t, code, o.code, o)
@@ -56,7 +56,7 @@ func TestZFSCompare(t *testing.T) {
 
 	r, of := runCompare(t, 1, src, "beta:"+dst)
 	require.Equal(t, "zxfer.compare/v1", r.Schema)
-	require.Equal(t, job.Differ, r.Outcome)
+	require.Equal(t, compare.Differ, r.Outcome)
 	require.Equal(t, 5, r.Differing)
 	require.Equal(t, plan.PairSameNewest, of[src].Relation)
 	require.Equal(t, "a", of[src].B.Only[0].Name)

@@ -8,7 +8,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/compare"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
 	"zxfer/pkg/zfs"
@@ -16,7 +16,7 @@ import (
 
 // CompareResult returns the text of a comparison: a line for each dataset, and totals. verbose also
 // lists each snapshot that only one side has.
-func CompareResult(r *job.CompareReport, verbose bool) ResultText {
+func CompareResult(r *compare.Report, verbose bool) ResultText {
 	return func(err error) (stdout, stderr string) {
 		if err == nil {
 			stdout = compareText(r, verbose)
@@ -28,7 +28,7 @@ func CompareResult(r *job.CompareReport, verbose bool) ResultText {
 // relation is how two datasets relate: its name in JSON and its text.
 type relation struct{ name, text string }
 
-func compareText(r *job.CompareReport, verbose bool) string {
+func compareText(r *compare.Report, verbose bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "A: %s\nB: %s\n\n", oneLine(r.A), oneLine(r.B))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -142,7 +142,7 @@ func older(s *plan.PairSide, v zfs.Version) string {
 	return ""
 }
 
-func compareTotal(r *job.CompareReport) string {
+func compareTotal(r *compare.Report) string {
 	var parts []string
 	for _, rel := range relations() {
 		if n := r.Relations[rel.name]; n > 0 {

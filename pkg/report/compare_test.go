@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/compare"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
 // comparison compares a few datasets, the last with a hostile name.
-func comparison() *job.CompareReport {
+func comparison() *compare.Report {
 	versions := func(names string) (out []zfs.Version) {
 		for i, n := range strings.Fields(names) {
 			guid := uint64(n[0])<<8 + uint64(n[len(n)-1])
@@ -31,8 +31,8 @@ func comparison() *job.CompareReport {
 	}
 	a := tree("tank/home", map[string]string{"": "a1 a2", "docs": "b1 b2 b3", "new": "c1", "x\x1b[2J": "d1 d\x072"})
 	b := tree("vault/home", map[string]string{"": "a1 a2", "papers": "b1 b9", "old": "e1", "x\x1b[2J": "d1"})
-	r := &job.CompareReport{Schema: "zxfer.compare/v1", A: "tank/home", B: "backup1:vault/home", Datasets: plan.Compare(a, b),
-		Relations: map[string]int{}, Notes: []string{"what backup1:vault/home would have to send is not known: not for this key\x1b"}, Conclusion: outcome.Conclusion{Outcome: job.Differ}}
+	r := &compare.Report{Schema: "zxfer.compare/v1", A: "tank/home", B: "backup1:vault/home", Datasets: plan.Compare(a, b),
+		Relations: map[string]int{}, Notes: []string{"what backup1:vault/home would have to send is not known: not for this key\x1b"}, Conclusion: outcome.Conclusion{Outcome: compare.Differ}}
 	for _, p := range r.Datasets {
 		r.Relations[p.Relation]++
 		if p.Differs(false) {

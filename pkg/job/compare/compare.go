@@ -1,4 +1,5 @@
-package job
+// Package compare runs `zxfer compare`: it lists two trees and estimates what each would have to send.
+package compare
 
 import (
 	"context"
@@ -15,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Compare is a request for `zxfer compare`: two trees. B is named like the target of a Send.
-type Compare struct {
+// Request is a request for `zxfer compare`: two trees. B is named like the target of a Send.
+type Request struct {
 	A, B      endpoint.Endpoint
 	Recursive bool
 	Newest    bool // --newest: ignore older snapshots that only one side has
@@ -29,8 +30,8 @@ const (
 	Differ = "differ"
 )
 
-// CompareReport is the JSON report of `zxfer compare`.
-type CompareReport struct {
+// Report is the JSON report of `zxfer compare`.
+type Report struct {
 	Schema string `json:"schema"` // "zxfer.compare/v1"
 	A      string `json:"a"`
 	B      string `json:"b"`
@@ -45,10 +46,10 @@ type CompareReport struct {
 	outcome.Conclusion                // equal, differ, failed, refused, interrupted
 }
 
-// RunCompare runs `zxfer compare`. A difference is not an error. It changes nothing on either
+// Run runs `zxfer compare`. A difference is not an error. It changes nothing on either
 // host.
-func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep ends.Watcher) (*CompareReport, error) {
-	c := &compareJob{req: req, ends: ends.New(at, req.A, req.B, &req.Settings), rep: rep, report: &CompareReport{
+func Run(ctx context.Context, req Request, at *hosts.Set, rep ends.Watcher) (*Report, error) {
+	c := &compareJob{req: req, ends: ends.New(at, req.A, req.B, &req.Settings), rep: rep, report: &Report{
 		Schema: "zxfer.compare/v1", A: req.A.String(), B: req.B.String(), Datasets: []*plan.Pair{}, Relations: map[string]int{}, Notes: []string{},
 	}}
 	err := ends.Unchanged(c.compare(ctx))
@@ -62,9 +63,9 @@ func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep ends.Watche
 
 type compareJob struct {
 	ends   *ends.Ends
-	req    Compare
+	req    Request
 	rep    ends.Watcher
-	report *CompareReport
+	report *Report
 }
 
 func (c *compareJob) compare(ctx context.Context) error {

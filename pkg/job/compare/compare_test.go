@@ -1,4 +1,4 @@
-package job
+package compare
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
 )
@@ -22,12 +23,12 @@ func TestCompare(t *testing.T) {
 	}
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a@y", "src/a/b@y"}))
 	w.Changes = nil
-	compare := func(change func(*Compare)) (*CompareReport, error) {
-		req := Compare{A: endpoint.Endpoint{Name: "src/a"}, B: endpoint.Endpoint{Name: "dst"}, Recursive: true}
+	compare := func(change func(*Request)) (*Report, error) {
+		req := Request{A: endpoint.Endpoint{Name: "src/a"}, B: endpoint.Endpoint{Name: "dst"}, Recursive: true}
 		if change != nil {
 			change(&req)
 		}
-		return RunCompare(t.Context(), req, hosts.New(w), Quiet{})
+		return Run(t.Context(), req, hosts.New(w), job.Quiet{})
 	}
 	r, err := compare(nil)
 	require.NoError(t, err)
@@ -39,13 +40,13 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, r.BytesA, r.Datasets[0].A.Bytes+r.Datasets[1].A.Bytes)
 	require.Zero(t, r.BytesB)
 
-	r, err = compare(func(c *Compare) { c.A.Name, c.B.Name = "dst/a", "src/a" })
+	r, err = compare(func(c *Request) { c.A.Name, c.B.Name = "dst/a", "src/a" })
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{plan.PairNewerB: 1, plan.PairOnlyB: 1}, r.Relations)
 	require.NotZero(t, r.BytesB)
 
 	w.Memory.Copy("src/a", "dst/a", "x", "y")
-	r, err = compare(func(c *Compare) { c.Recursive = false })
+	r, err = compare(func(c *Request) { c.Recursive = false })
 	require.NoError(t, err)
 	require.Equal(t, Equal, r.Outcome)
 
@@ -64,7 +65,7 @@ func TestCompare(t *testing.T) {
 	w.Before = nil
 
 	for _, name := range []string{"dst/none", "none/a"} {
-		r, err = compare(func(c *Compare) { c.B.Name = name })
+		r, err = compare(func(c *Request) { c.B.Name = name })
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.Equal(t, "refused", r.Outcome)
 		require.NotEmpty(t, r.Hint)
