@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
@@ -28,7 +28,7 @@ import (
 )
 
 type doctorOptions struct {
-	req                       job.Doctor
+	req                       doctor.Request
 	capture, facts            string
 	page                      pageFile
 	subject                   []string // what is checked, as named on the command line
@@ -193,7 +193,7 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 }
 
 // setHost parses HOST or HOST:, or a path with or without a host.
-func setHost(req *job.Doctor, s string) error {
+func setHost(req *doctor.Request, s string) error {
 	if e, err := parseEndpoint(s); err == nil && e.Local() && e.Path() {
 		req.Path, req.Send.Target = true, e
 		return nil
@@ -269,13 +269,13 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	return nil
 }
 
-func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport, error) {
+func diagnose(ctx context.Context, a *app, o *doctorOptions) (*doctor.Report, error) {
 	if o.facts != "" {
 		archives, err := readFacts(o.facts)
 		if err != nil {
 			return nil, err
 		}
-		return job.EvaluateCaptures(archives, o.req)
+		return doctor.EvaluateCaptures(archives, o.req)
 	}
 	if f, err := (&replicateOptions{file: defaultJobFile}).load(); err == nil { // replicate check reports errors of the file
 		o.req.Copies, _ = copiesOf(f)
@@ -284,7 +284,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 	defer startLive(text)()
 	watch := watcher{text, o.verbose}
 	at := hosts.New(&opener{log: watch.Log, activity: watch.ActivityState})
-	r, err := job.RunDoctor(ctx, o.req, at, watch)
+	r, err := doctor.Run(ctx, o.req, at, watch)
 	_ = at.Close() // the report is complete; agents end with their stdin
 	text.EndJob()
 	if err != nil && ctx.Err() != nil {

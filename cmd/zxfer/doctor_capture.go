@@ -10,7 +10,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 )
 
 // factsHead is the first line of a file of facts. A line "ROLE HOST" for each host follows. The
@@ -18,7 +18,7 @@ import (
 const factsHead = "zxfer facts v1"
 
 // writeFacts writes the hosts' archives into one file, which people publish.
-func writeFacts(name string, archives []job.Capture) error {
+func writeFacts(name string, archives []doctor.Capture) error {
 	archives = withoutAddresses(archives)
 	all := &txtar.Archive{Comment: []byte(factsHead + "\n")}
 	for _, a := range archives {
@@ -34,7 +34,7 @@ func writeFacts(name string, archives []job.Capture) error {
 }
 
 // withoutAddresses replaces addresses of hosts with their roles.
-func withoutAddresses(archives []job.Capture) (out []job.Capture) {
+func withoutAddresses(archives []doctor.Capture) (out []doctor.Capture) {
 	var replace []string
 	for _, a := range archives {
 		address := strings.Trim(a.Host[strings.LastIndexByte(a.Host, '@')+1:], "[]")
@@ -44,13 +44,13 @@ func withoutAddresses(archives []job.Capture) (out []job.Capture) {
 	}
 	r := strings.NewReplacer(replace...)
 	for _, a := range archives {
-		out = append(out, job.Capture{Role: a.Role, Host: r.Replace(a.Host), Text: []byte(r.Replace(string(a.Text)))})
+		out = append(out, doctor.Capture{Role: a.Role, Host: r.Replace(a.Host), Text: []byte(r.Replace(string(a.Text)))})
 	}
 	return out
 }
 
 // readFacts reads a file of writeFacts.
-func readFacts(name string) ([]job.Capture, error) {
+func readFacts(name string) ([]doctor.Capture, error) {
 	raw, err := readFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("--facts: %w", err)
@@ -60,13 +60,13 @@ func readFacts(name string) ([]job.Capture, error) {
 	if head != factsHead {
 		return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: first line is not %q", name, factsHead)
 	}
-	var out []job.Capture
+	var out []doctor.Capture
 	for l := range strings.Lines(hosts) {
 		role, host, ok := strings.Cut(strings.TrimSpace(l), " ")
 		if !ok {
 			continue
 		}
-		if slices.ContainsFunc(out, func(a job.Capture) bool { return a.Role == role }) {
+		if slices.ContainsFunc(out, func(a doctor.Capture) bool { return a.Role == role }) {
 			return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: two hosts have the role %q", name, role)
 		}
 		one := &txtar.Archive{}
@@ -75,7 +75,7 @@ func readFacts(name string) ([]job.Capture, error) {
 				one.Files = append(one.Files, txtar.File{Name: path, Data: f.Data})
 			}
 		}
-		out = append(out, job.Capture{Role: role, Host: host, Text: txtar.Format(one)})
+		out = append(out, doctor.Capture{Role: role, Host: host, Text: txtar.Format(one)})
 	}
 	if len(out) == 0 {
 		return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: no host", name)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/testenv"
 )
 
@@ -57,9 +57,9 @@ func TestDoctorCaptureAndFacts(t *testing.T) {
 	for _, secret := range []string{"PRIVATE KEY", "ssh-ed25519", "ssh-rsa", "password"} {
 		require.NotContains(t, string(raw), secret)
 	}
-	var r job.DoctorReport
+	var r doctor.Report
 	require.NoError(t, json.Unmarshal([]byte(live.stdout), &r))
-	require.Equal(t, job.DoctorSchema, r.Schema)
+	require.Equal(t, doctor.Schema, r.Schema)
 	require.NotEmpty(t, r.Findings)
 	require.Nil(t, r.Expected)
 	require.Empty(t, r.Ceilings, "--quick measures nothing")
@@ -70,7 +70,7 @@ func TestDoctorCaptureAndFacts(t *testing.T) {
 func TestFactsHaveNoAddresses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "facts.txt")
-	require.NoError(t, writeFacts(file, []job.Capture{
+	require.NoError(t, writeFacts(file, []doctor.Capture{
 		{Role: "source", Host: "root@203.0.113.5", Text: []byte("-- etc/os-release --\nNAME=Debian\n")},
 		{Role: "target", Host: "backup@2001:db8::7", Text: []byte("-- etc/os-release --\nNAME=Debian\n")},
 		{Role: "transfer", Host: "-", Text: []byte("-- zxfer/transfer.json --\n{\"source\": {\"name\": \"root@203.0.113.5\"}, \"plan\": {\"notes\": [\"backup@[2001:db8::7]:vault has none\"]}}\n")},
@@ -94,7 +94,7 @@ func TestDoctorMeasures(t *testing.T) {
 	t.Parallel()
 	o := runMain(t, "doctor", "--time", "100ms", "--only", "memory,loopback-signed,nc-zero", "--json")
 	require.Zero(t, o.code, o.String())
-	var r job.DoctorReport
+	var r doctor.Report
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
 	require.Empty(t, r.Findings)
 	require.Len(t, r.Ceilings, 3)
@@ -119,7 +119,7 @@ func TestDoctorPaths(t *testing.T) {
 			}
 			o := runMain(t, argv...)
 			require.Zero(t, o.code, o.String())
-			var r job.DoctorReport
+			var r doctor.Report
 			require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
 			require.Len(t, r.Ceilings, 2)
 			for i, id := range []string{"path-read", "path-write"} {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/testenv"
 )
@@ -26,7 +26,7 @@ func TestMTURemedy(t *testing.T) {
 	t.Parallel()
 	f := newFarHosts(t, gigabit())
 	mtu := func() finding.Finding {
-		var r job.DoctorReport
+		var r doctor.Report
 		f.zxfer(t, &r, "doctor", "--only", "link,mtu", "--time", "100ms", "beta")
 		return worstOf(t, r, "mtu")
 	}

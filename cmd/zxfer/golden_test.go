@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/job/compare"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/importer"
@@ -42,7 +43,7 @@ func TestGoldenFields(t *testing.T) {
 		{"zxfer.heal/v1", job.HealReport{}},
 		{"zxfer.heal.job/v1", job.HealJobReport{}},
 		{"zxfer.files/v1", job.FilesReport{}},
-		{"zxfer.doctor/v1", job.DoctorReport{}},
+		{"zxfer.doctor/v1", doctor.Report{}},
 		{"zxfer.progress/v1", report.Event{}},
 		{"zxfer.version/v1", versionReport{}},
 		{"zxfer.replicate.status/v1", runner.Status{}},

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/probe"
 )
 
@@ -27,7 +27,7 @@ func TestZFSDoctorNetcat(t *testing.T) {
 		{"pull", "beta:" + dst, src + "-2", probe.SourceRead, "source"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var r job.DoctorReport
+			var r doctor.Report
 			o := mustZxfer(t, "doctor", "--json", "--time", "100ms", "--wire", "nc", "--only", "link,"+probe.SourceRead+","+probe.TargetWrite, c.from, c.to)
 			require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
 			require.Equal(t, before, all(), "doctor left datasets or snapshots")

@@ -19,21 +19,22 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/testenv"
 )
 
 // doctor runs zxfer doctor on alpha and returns its report.
-func doctor(t *testing.T, args ...string) job.DoctorReport {
+func doctorReport(t *testing.T, args ...string) doctor.Report {
 	t.Helper()
 	o := zxfer(t, append([]string{"doctor", "--json"}, args...)...)
 	require.Contains(t, []int{0, 3}, o.code, o.String())
-	var r job.DoctorReport
+	var r doctor.Report
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o.String())
 	return r
 }
 
 // worstOf returns the most serious finding of a check.
-func worstOf(t *testing.T, r job.DoctorReport, id string) (worst finding.Finding) {
+func worstOf(t *testing.T, r doctor.Report, id string) (worst finding.Finding) {
 	t.Helper()
 	for _, f := range r.Findings {
 		if f.ID == id && f.Severity.Compare(worst.Severity) > 0 {
@@ -68,7 +69,7 @@ func TestZFSDoctorImplementations(t *testing.T) {
 		return strings.TrimSpace(string(raw))
 	}
 	t.Cleanup(func() { _ = os.WriteFile(parameter, []byte("fastest"), 0o644) })
-	r := doctor(t, "--quick")
+	r := doctorReport(t, "--quick")
 	require.Contains(t, worstOf(t, r, "zfs-module").Summary, cat("/sys/module/zfs/version"))
 	for id, p := range map[string]string{"fletcher": parameter, "aes": module("icp_aes_impl", "icp"), "gcm": module("icp_gcm_impl", "icp")} {
 		f := worstOf(t, r, id)
@@ -88,10 +89,10 @@ func TestZFSDoctorImplementations(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.WriteFile(parameter, []byte(slowest), 0o644))
-	f := worstOf(t, doctor(t, "--quick"), "fletcher")
+	f := worstOf(t, doctorReport(t, "--quick"), "fletcher")
 	require.Equal(t, finding.Warn, f.Severity, "%+v", f)
 	run(t, "sh", "-c", f.Remedy)
-	require.Equal(t, finding.OK, worstOf(t, doctor(t, "--quick"), "fletcher").Severity)
+	require.Equal(t, finding.OK, worstOf(t, doctorReport(t, "--quick"), "fletcher").Severity)
 }
 
 // TestZFSDoctorMeasures measures each part of a transfer, and sends with --measure.
@@ -103,7 +104,7 @@ func TestZFSDoctorMeasures(t *testing.T) {
 	fill(t, src, "a", 8<<20)
 	zfsCmd(t, "snapshot", src+"@x")
 	each := min(testenv.Scale(time.Second), 30*time.Second) // in less time, a busy machine measures nothing
-	r := doctor(t, "--time", each.String(), "--only", "link,source-read,target-write", src, "beta:"+betaPool)
+	r := doctorReport(t, "--time", each.String(), "--only", "link,source-read,target-write", src, "beta:"+betaPool)
 	require.NotNil(t, r.Expected)
 	require.Positive(t, r.Expected.BytesPerSecond)
 	require.Empty(t, r.Expected.Unmeasured)
@@ -125,7 +126,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		encryptedDataset(t, src)
 		zfsCmd(t, "snapshot", src+"@x")
 		lockDataset(t, src)
-		f := worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "keystatus")
+		f := worstOf(t, doctorReport(t, "--quick", src, "beta:"+betaPool), "keystatus")
 		require.Equal(t, finding.Note, f.Severity)
 		require.Contains(t, f.Remedy, "zfs load-key "+src)
 	})
@@ -138,7 +139,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		point := mountpoint(t, dst)
 		run(t, "mount", "-t", "zfs", "-o", "zfsutil", src, point)
 		t.Cleanup(func() { _ = exec.Command("umount", point).Run() })
-		require.Equal(t, finding.Warn, worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "mounts").Severity)
+		require.Equal(t, finding.Warn, worstOf(t, doctorReport(t, "--quick", src, "beta:"+betaPool), "mounts").Severity)
 	})
 	t.Run("stale resume token", func(t *testing.T) {
 		src, dst := dataset(t)
@@ -146,11 +147,11 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		fill(t, src, "a", 8<<20)
 		zfsCmd(t, "snapshot", src+"@x")
 		_ = exec.Command("sh", "-c", fmt.Sprintf("zfs send %s@x | head -c 4000000 | zfs receive -s -u %s", src, dst)).Run()
-		r := doctor(t, "--quick", src, "beta:"+betaPool)
+		r := doctorReport(t, "--quick", src, "beta:"+betaPool)
 		require.Contains(t, worstOf(t, r, "resume").Summary, dst)
 		zfsCmd(t, "destroy", src+"@x")
 		zfsCmd(t, "snapshot", src+"@y")
-		require.Equal(t, finding.Warn, worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
+		require.Equal(t, finding.Warn, worstOf(t, doctorReport(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
 	})
 	t.Run("stale holds", func(t *testing.T) {
 		src, dst := dataset(t)
@@ -161,14 +162,14 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		}
 		zfsCmd(t, "snapshot", src+"@c")
 		facts := filepath.Join(t.TempDir(), "facts")
-		r := doctor(t, "--quick", "--capture", facts, src, "beta:"+dst)
+		r := doctorReport(t, "--quick", "--capture", facts, src, "beta:"+dst)
 		f := worstOf(t, r, "holds")
 		require.Equal(t, finding.Note, f.Severity)
 		require.Equal(t, "zfs release zxfer:job:beta "+src+"@a", f.Remedy)
 		for i := range r.Findings { // facts do not hold the remote shell
 			r.Findings[i].Remedy = strings.ReplaceAll(r.Findings[i].Remedy, "ssh -F "+labDir+"/ssh_config ", "ssh ")
 		}
-		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "findings from the captured facts")
+		require.Equal(t, r.Findings, doctorReport(t, "--facts", facts).Findings, "findings from the captured facts")
 	})
 	t.Run("unsupported nc", func(t *testing.T) {
 		nc := filepath.Join(labDir, "bin", "nc")
@@ -177,7 +178,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 			"traditional": "exec nc.traditional \"$@\"", "busybox": "exec busybox nc --help", "gnu": "echo 'GNU netcat 0.7.1, a rewrite of the famous networking tool.'",
 		} {
 			testenv.WriteProgram(t, nc, "#!/bin/sh\n"+script+"\n")
-			f := worstOf(t, doctor(t, "--quick"), "netcat")
+			f := worstOf(t, doctorReport(t, "--quick"), "netcat")
 			require.NotEqual(t, finding.OK, f.Severity, dialect)
 			require.Contains(t, strings.ToLower(f.Summary), dialect)
 			require.Contains(t, f.Remedy, "netcat-openbsd")

@@ -127,7 +127,7 @@ func TestZFSFallsBackToSSH(t *testing.T) {
 func TestZFSDoctorReportsSSHFallback(t *testing.T) {
 	lab(t)
 	blockConnections(t, "", alphaPool, betaPool)
-	r := doctor(t, "--only", "link", "beta")
+	r := doctorReport(t, "--only", "link", "beta")
 	t.Logf("%+v", r)
 	require.Equal(t, finding.Warn, worstOf(t, r, "way").Severity)
 	require.NotNil(t, r.Expected)
@@ -142,7 +142,7 @@ func TestZFSDoctorReportsSSHFallback(t *testing.T) {
 	require.Contains(t, r.Ceilings[len(r.Ceilings)-1].Title, "ssh")
 
 	// If --wire excludes ssh, doctor reports no expected rate.
-	r = doctor(t, "--only", "link", "--wire", "tls", "beta")
+	r = doctorReport(t, "--only", "link", "--wire", "tls", "beta")
 	f := worstOf(t, r, "way")
 	require.Equal(t, finding.Fail, f.Severity)
 	require.Contains(t, f.Remedy, "--wire ssh")

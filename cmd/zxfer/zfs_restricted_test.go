@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport/mux"
@@ -238,7 +238,7 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 		args = append([]string{"doctor", "-e", rsh, "--time", "100ms", "--json"}, args...)
 		o := zxfer(t, args...)
 		require.Equal(t, 0, o.code, o)
-		var r job.DoctorReport
+		var r doctor.Report
 		require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
 		for _, id := range []string{"platform", "mounts"} {
 			i := slices.IndexFunc(r.Findings, func(f finding.Finding) bool { return f.ID == id && f.Host == "beta" })

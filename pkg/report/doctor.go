@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/size"
@@ -23,7 +23,7 @@ type DoctorOptions struct {
 }
 
 // DoctorJSON writes a doctor report as one object.
-func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
+func DoctorJSON(w io.Writer, r *doctor.Report) error {
 	c := *r
 	notNil(&c.Findings)
 	notNil(&c.Ceilings)
@@ -31,7 +31,7 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 }
 
 // DoctorAllow writes only the zfs allow commands, or a comment of the shell if there is nothing to send.
-func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
+func DoctorAllow(w io.Writer, r *doctor.Report) error {
 	var b strings.Builder
 	for _, l := range r.Allow {
 		b.WriteString(oneLine(l) + "\n")
@@ -44,7 +44,7 @@ func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 
 // DoctorText writes a doctor report for people: the expected rate, findings, the limits of
 // restricted keys, and the ceilings.
-func DoctorText(w io.Writer, r *job.DoctorReport, o DoctorOptions) error {
+func DoctorText(w io.Writer, r *doctor.Report, o DoctorOptions) error {
 	found, notes, well := selectFindings(r, o.Verbose)
 	ceilings := visibleCeilings(r)
 	return writeString(w, strings.Join(nonEmpty([]string{
@@ -54,7 +54,7 @@ func DoctorText(w io.Writer, r *job.DoctorReport, o DoctorOptions) error {
 
 // selectFindings returns the findings to show, and counts the hidden notes and passed checks. grantsText
 // summarizes what a restricted key hides.
-func selectFindings(r *job.DoctorReport, all bool) (shown []finding.Finding, notes, well int) {
+func selectFindings(r *doctor.Report, all bool) (shown []finding.Finding, notes, well int) {
 	for _, f := range r.Findings {
 		switch {
 		case hiddenByKey(r, f.ID, f.Host):
@@ -71,7 +71,7 @@ func selectFindings(r *job.DoctorReport, all bool) (shown []finding.Finding, not
 
 // visibleCeilings returns the ceilings to show. A part of the network path that a restricted key
 // hides is marked as skipped.
-func visibleCeilings(r *job.DoctorReport) (shown []probe.Ceiling) {
+func visibleCeilings(r *doctor.Report) (shown []probe.Ceiling) {
 	for _, c := range r.Ceilings {
 		if hiddenByKey(r, c.ID, c.Host) || hiddenByKey(r, c.ID, c.Peer) {
 			if forecast.PartOf(c) == "" {
@@ -85,8 +85,8 @@ func visibleCeilings(r *job.DoctorReport) (shown []probe.Ceiling) {
 }
 
 // hiddenByKey reports whether a restricted key hides the check id on host.
-func hiddenByKey(r *job.DoctorReport, id, host string) bool {
-	return slices.ContainsFunc(r.Grants, func(g job.Grant) bool { return g.Host == host && slices.Contains(g.Forbidden, id) })
+func hiddenByKey(r *doctor.Report, id, host string) bool {
+	return slices.ContainsFunc(r.Grants, func(g doctor.Grant) bool { return g.Host == host && slices.Contains(g.Forbidden, id) })
 }
 
 func hiddenText(notes, well int) string {
@@ -104,7 +104,7 @@ func hiddenText(notes, well int) string {
 }
 
 // answerText returns the expected rate, its bottleneck and the recommended change.
-func answerText(r *job.DoctorReport) string {
+func answerText(r *doctor.Report) string {
 	var rate string
 	switch e := r.Expected; {
 	case e != nil:
@@ -197,7 +197,7 @@ func Advice(a *forecast.Advice) string {
 }
 
 // grantsText shows what restricted keys permit and hide.
-func grantsText(grants []job.Grant, columns int) string {
+func grantsText(grants []doctor.Grant, columns int) string {
 	var b strings.Builder
 	for _, g := range grants {
 		fmt.Fprintf(&b, "%s: this key is restricted\n", oneLine(g.Host))

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 )
 
 // TestDoctorAllow expects that the output says so if no permission is needed. It was once empty.
@@ -20,7 +20,7 @@ func TestDoctorAllow(t *testing.T) {
 		{[]string{"# as root on a", "zfs allow -u b send tank"}, "# as root on a\nzfs allow -u b send tank\n"},
 	} {
 		var b strings.Builder
-		require.NoError(t, DoctorAllow(&b, &job.DoctorReport{Allow: c.allow}))
+		require.NoError(t, DoctorAllow(&b, &doctor.Report{Allow: c.allow}))
 		require.Equal(t, c.want, b.String())
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 )
 
 // diagnosed returns a report of a transfer with a faulty host.
-func diagnosed() *job.DoctorReport {
-	r := &job.DoctorReport{Schema: job.DoctorSchema, Expected: expectation(), Ceilings: measuredCeilings(), Findings: []finding.Finding{
+func diagnosed() *doctor.Report {
+	r := &doctor.Report{Schema: doctor.Schema, Expected: expectation(), Ceilings: measuredCeilings(), Findings: []finding.Finding{
 		{ID: "platform", Host: "local", Severity: finding.OK, Summary: "Debian GNU/Linux 13, kernel 6.12"},
 		{ID: "pyzfs", Host: "backup1", Severity: finding.Note, Summary: "pyzfs is not installed", Evidence: "python3", Remedy: "apt install python3-pyzfs"},
 		{ID: "fletcher", Host: "backup1", Severity: finding.Warn, Summary: "fletcher_4 uses scalar at 3520 MB/s, but sse2 reaches 15017 MB/s",
@@ -29,7 +29,7 @@ func diagnosed() *job.DoctorReport {
 	return r
 }
 
-func doctorText(t *testing.T, r *job.DoctorReport, o DoctorOptions) string {
+func doctorText(t *testing.T, r *doctor.Report, o DoctorOptions) string {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, DoctorText(&b, r, o))
@@ -98,7 +98,7 @@ func TestDoctorAnswers(t *testing.T) {
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  600 B in less than a second\nlimit   none\n"))
 	r.Expected, r.Findings[2].Severity = nil, finding.Fail
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed\nchange  on backup1"))
-	require.True(t, strings.HasPrefix(doctorText(t, &job.DoctorReport{Advice: &forecast.Advice{Why: "no check found fault"}}, DoctorOptions{}),
+	require.True(t, strings.HasPrefix(doctorText(t, &doctor.Report{Advice: &forecast.Advice{Why: "no check found fault"}}, DoctorOptions{}),
 		"expect  unknown: nothing was measured\nchange  nothing: no check found fault\n"))
 }
 
@@ -107,7 +107,7 @@ func TestDoctorGrant(t *testing.T) {
 	t.Parallel()
 	r := diagnosed()
 	r.Findings = append(r.Findings, finding.Finding{ID: "mounts", Host: "backup1", Severity: finding.Note, Summary: "not checked: the agent's policy forbids it"})
-	r.Grants = []job.Grant{{Host: "backup1", Permissions: "--allow receive=vault/a --append-only", Permitted: []string{"space", "resume"}, Forbidden: []string{"mounts", "memory", "link"}}}
+	r.Grants = []doctor.Grant{{Host: "backup1", Permissions: "--allow receive=vault/a --append-only", Permitted: []string{"space", "resume"}, Forbidden: []string{"mounts", "memory", "link"}}}
 	r.Expected = nil
 	r.Ceilings[0].BytesPerSecond, r.Ceilings[0].Skipped = 0, "forbidden"
 	r.Ceilings = append(r.Ceilings, probe.Ceiling{ID: probe.Memory, Host: "backup1", Title: "memory copy", Skipped: "forbidden"})

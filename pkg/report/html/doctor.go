@@ -7,7 +7,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
@@ -17,7 +17,7 @@ import (
 
 // Doctor returns the page of `zxfer doctor` for the arguments of, which may be empty for the local
 // host. failure is the error that ended it early, or nil.
-func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byte, error) {
+func Doctor(about About, of []string, r *doctor.Report, failure error) ([]byte, error) {
 	p := &page{About: about, Verb: "doctor", Times: times(&history.Recording{}, about.Made),
 		Bars: barsOf(about, r.Ceilings)}
 	p.DataPath = p.expectedPath(r.Ceilings, r.Expected)
@@ -84,7 +84,7 @@ func expectedFigure(ceilings []probe.Ceiling, e *forecast.Expected) figure {
 }
 
 // grantsTable lists what restricted keys hide.
-func (p *page) grantsTable(grants []job.Grant) table {
+func (p *page) grantsTable(grants []doctor.Grant) table {
 	t := table{Title: "Hidden by restricted keys", Columns: []string{"host", "the key permits", "hidden"}}
 	for _, g := range grants {
 		t.Rows = append(t.Rows, []cell{{Text: p.host(g.Host)}, {Text: text(g.Permissions)}, {Text: text(strings.Join(g.Forbidden, " "))}})

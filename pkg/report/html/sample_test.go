@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
@@ -149,8 +150,8 @@ func sampleCeilings() []probe.Ceiling {
 	return out
 }
 
-func sampleDoctor() *job.DoctorReport {
-	return &job.DoctorReport{Findings: sampleSend().Findings, Ceilings: sampleCeilings(), Plan: sampleSend().Commands,
+func sampleDoctor() *doctor.Report {
+	return &doctor.Report{Findings: sampleSend().Findings, Ceilings: sampleCeilings(), Plan: sampleSend().Commands,
 		Expected: &forecast.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
 }
 

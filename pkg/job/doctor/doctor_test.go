@@ -1,4 +1,4 @@
-package job
+package doctor
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/job"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -13,7 +14,7 @@ import (
 // as source or as copy.
 func TestPoolsWithKnownCopies(t *testing.T) {
 	t.Parallel()
-	d := Doctor{Copies: []Copy{{Source: endpoint.Endpoint{Name: "tank/home"}, Target: endpoint.Endpoint{Host: "backup1", Name: "vault/home"}}}}
+	d := Request{Copies: []job.Copy{{Source: endpoint.Endpoint{Name: "tank/home"}, Target: endpoint.Endpoint{Host: "backup1", Name: "vault/home"}}}}
 	for host, want := range map[string][]string{"": {"tank", "", ""}, "backup1": {"", "backup1:vault", ""}, "backup2": {"", "", ""}} {
 		pools := []sysinfo.Pool{{Name: "tank"}, {Name: "vault"}, {Name: "other"}}
 		d.markKnownPools(pools, host)

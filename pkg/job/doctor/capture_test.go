@@ -1,4 +1,4 @@
-package job
+package doctor
 
 import (
 	"testing"
@@ -51,7 +51,7 @@ func TestJudgeTransfer(t *testing.T) {
 	transfer, err := transferArchive(in)
 	require.NoError(t, err)
 	archives := []Capture{hostArchive("source", "local", "half"), hostArchive("target", "beta", "full"), transfer}
-	r, err := EvaluateCaptures(archives, Doctor{})
+	r, err := EvaluateCaptures(archives, Request{})
 	require.NoError(t, err)
 
 	for i, h := range []*preflight.Host{&in.Source, &in.Target} {
@@ -59,7 +59,7 @@ func TestJudgeTransfer(t *testing.T) {
 		require.NoError(t, err)
 		h.System = a.System
 	}
-	require.Equal(t, findings(in, Doctor{}), r.Findings)
+	require.Equal(t, findings(in, Request{}), r.Findings)
 	var worst []string
 	for _, f := range r.Findings {
 		if f.Severity != finding.OK {
@@ -70,7 +70,7 @@ func TestJudgeTransfer(t *testing.T) {
 	require.NotEmpty(t, r.Allow)
 	require.Len(t, r.Plan, 1)
 
-	only, err := EvaluateCaptures(archives, Doctor{Only: []string{"plan"}})
+	only, err := EvaluateCaptures(archives, Request{Only: []string{"plan"}})
 	require.NoError(t, err)
 	require.Len(t, only.Findings, 1)
 }
@@ -81,7 +81,7 @@ func TestJudgeRefuses(t *testing.T) {
 		"no host":  nil,
 		"transfer": {hostArchive("source", "local", "full"), {Role: roleTransfer, Text: []byte("-- " + transferFile + " --\n{\"plan\":7}\n")}},
 	} {
-		_, err := EvaluateCaptures(archives, Doctor{})
+		_, err := EvaluateCaptures(archives, Request{})
 		require.Equal(t, fault.Usage, fault.ClassOf(err), name)
 	}
 }
@@ -96,7 +96,7 @@ func FuzzJudge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, role string, host, transfer []byte) {
 		all := []Capture{{Role: role, Host: "h", Text: host}, {Role: roleTransfer, Host: "-", Text: append([]byte("-- "+transferFile+" --\n"), transfer...)}}
 		for _, archives := range [][]Capture{all[:1], all} {
-			r, err := EvaluateCaptures(archives, Doctor{})
+			r, err := EvaluateCaptures(archives, Request{})
 			if err != nil {
 				require.Equal(t, fault.Usage, fault.ClassOf(err))
 				continue

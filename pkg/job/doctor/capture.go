@@ -1,4 +1,4 @@
-package job
+package doctor
 
 import (
 	"encoding/json"
@@ -30,10 +30,10 @@ const (
 )
 
 // EvaluateCaptures evaluates the checks on captured hosts and, if present, on a captured transfer between
-// them. Its report equals a RunDoctor report without measurements, except that commands for a remote host use ssh,
+// them. Its report equals a report of Run without measurements, except that commands for a remote host use ssh,
 // even if another remote shell reached it.
-func EvaluateCaptures(archives []Capture, req Doctor) (*DoctorReport, error) {
-	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
+func EvaluateCaptures(archives []Capture, req Request) (*Report, error) {
+	r := &Report{Schema: Schema, Ceilings: []probe.Ceiling{}, Archives: archives}
 	var in preflight.Input
 	var ends []preflight.Host
 	for _, a := range archives {

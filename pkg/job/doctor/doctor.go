@@ -1,4 +1,6 @@
-package job
+// Package doctor runs `zxfer doctor`: it captures facts, measures, plans a send without a change, and evaluates the
+// checks.
+package doctor
 
 import (
 	"context"
@@ -14,6 +16,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/job/measure"
@@ -25,14 +28,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// DoctorSchema is the schema of the doctor's report.
-const DoctorSchema = "zxfer.doctor/v1"
+// Schema is the schema of the doctor's report.
+const Schema = "zxfer.doctor/v1"
 
-// Doctor is a request for `zxfer doctor`.
-type Doctor struct {
+// Request is a request for `zxfer doctor`.
+type Request struct {
 	// Send is the transfer to check. Without a plan its source is the local host. Its target, if
 	// any, names only a host or a path.
-	Send Send
+	Send job.Send
 	// Planned means that Send names both ends.
 	Planned bool
 	// Target means that a second host is checked.
@@ -41,7 +44,7 @@ type Doctor struct {
 	Path bool
 
 	// Copies are the copies of the job file.
-	Copies []Copy
+	Copies []job.Copy
 
 	Quick bool          // measure nothing
 	Full  bool          // also run measurements that do not affect the expected rate
@@ -50,8 +53,8 @@ type Doctor struct {
 	Skip  []string
 }
 
-// DoctorReport is the JSON report of `zxfer doctor`. Later versions only add fields.
-type DoctorReport struct {
+// Report is the JSON report of `zxfer doctor`. Later versions only add fields.
+type Report struct {
 	Schema   string             `json:"schema"` // "zxfer.doctor/v1"
 	Findings []finding.Finding  `json:"findings"`
 	Ceilings []probe.Ceiling    `json:"ceilings"`
@@ -77,24 +80,24 @@ type Grant struct {
 	Forbidden []string `json:"unseen"`
 }
 
-// RunDoctor captures facts, measures, and evaluates the checks. It leaves no permanent changes.
+// Run captures facts, measures, and evaluates the checks. It leaves no permanent changes.
 // It returns the report also with an error. Findings at fail level are not an error.
-func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, watch ends.Watcher) (*DoctorReport, error) {
+func Run(ctx context.Context, req Request, at *hosts.Set, watch ends.Watcher) (*Report, error) {
 	target := req.Send.Target
 	if !req.Target {
 		target = req.Send.Source
 	}
 	d := &doctor{req: req, watch: watch, ends: ends.New(at, req.Send.Source, target, &req.Send.Settings),
-		report: &DoctorReport{Schema: DoctorSchema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
+		report: &Report{Schema: Schema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
 	err := d.run(ctx)
 	return d.report, err
 }
 
 type doctor struct {
 	ends   *ends.Ends
-	req    Doctor
+	req    Request
 	watch  ends.Watcher
-	report *DoctorReport
+	report *Report
 	input  preflight.Input
 	paths  bool // at least one end is a path, so nothing is planned
 	// machines holds the measured hosts.
@@ -171,7 +174,7 @@ func (d *doctor) capture(ctx context.Context) error {
 
 // markKnownPools sets Known for the pools on host that contain a job's source or copy. It holds
 // the name that `zxfer heal` accepts.
-func (d *Doctor) markKnownPools(pools []sysinfo.Pool, host string) {
+func (d *Request) markKnownPools(pools []sysinfo.Pool, host string) {
 	for _, c := range d.Copies {
 		for _, at := range []endpoint.Endpoint{c.Source, c.Target} {
 			pool := zfs.PoolOf(at.Name)
@@ -202,7 +205,7 @@ func captured(e *ends.End) preflight.Host {
 // plan surveys and plans like `zxfer send -n`.
 func (d *doctor) plan(ctx context.Context) error {
 	req := &d.req.Send
-	state, p, err := Preview(ctx, req, d.ends, d.watch.Log)
+	state, p, err := job.Preview(ctx, req, d.ends, d.watch.Log)
 	d.state = state
 	if err != nil {
 		return ends.Unchanged(err)
@@ -345,7 +348,7 @@ func (d *doctor) evaluate() {
 
 // findings evaluates the requested checks. The link check covers both directions, and either
 // direction includes the path check.
-func findings(in preflight.Input, req Doctor) []finding.Finding {
+func findings(in preflight.Input, req Request) []finding.Finding {
 	return preflight.Doctor(in, func(id string) bool {
 		switch id {
 		case forecast.Link:
@@ -415,10 +418,10 @@ func (d *doctor) wantsExtra(id string) bool {
 }
 
 // wantsPath reports whether a requested check or measurement needs a network path.
-func (d *Doctor) wantsPath() bool {
+func (d *Request) wantsPath() bool {
 	return d.wants(preflight.PathID) || d.wants(forecast.Link) || d.wants(measure.ReverseLink)
 }
 
-func (d *Doctor) wants(id string) bool {
+func (d *Request) wants(id string) bool {
 	return (len(d.Only) == 0 || slices.Contains(d.Only, id)) && !slices.Contains(d.Skip, id)
 }
