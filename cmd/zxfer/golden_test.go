@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/job/compare"
 	"zxfer/pkg/job/dev"
 	"zxfer/pkg/job/doctor"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/importer"
@@ -40,8 +41,8 @@ func TestGoldenFields(t *testing.T) {
 		{"zxfer.send/v1 and zxfer.restore/v1", job.Report{}},
 		{"zxfer.dev/v1", dev.Report{}},
 		{"zxfer.compare/v1", compare.Report{}},
-		{"zxfer.heal/v1", job.HealReport{}},
-		{"zxfer.heal.job/v1", job.HealJobReport{}},
+		{"zxfer.heal/v1", heal.Report{}},
+		{"zxfer.heal.job/v1", heal.JobReport{}},
 		{"zxfer.files/v1", job.FilesReport{}},
 		{"zxfer.doctor/v1", doctor.Report{}},
 		{"zxfer.progress/v1", report.Event{}},

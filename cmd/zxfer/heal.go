@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
@@ -24,7 +24,7 @@ import (
 // healOptions holds the flags of heal.
 type healOptions struct {
 	output
-	req     job.Heal
+	req     heal.Request
 	config  replicateOptions
 	job     string // heal all datasets of this job; "" = as the arguments say
 	lockErr error  // why the jobs cannot be locked
@@ -173,7 +173,7 @@ func (o *healOptions) chooseJob() error {
 }
 
 // copiesOf returns all pairs of source and copy in a job file.
-func copiesOf(f *replicate.File) (all []job.Copy, err error) {
+func copiesOf(f *replicate.File) (all []heal.Copy, err error) {
 	for i := range f.Jobs {
 		copies, err := runner.CopiesOf(&f.Jobs[i])
 		if err != nil {
@@ -193,9 +193,9 @@ func (o *healOptions) run(ctx context.Context, a *app) error {
 		j.log("jobs of " + o.config.file + " may run at the same time:  " + o.lockErr.Error())
 	}
 	if o.job != "" {
-		r, err := job.RunHealJob(ctx, o.req, j.at, j.rep)
+		r, err := heal.RunJob(ctx, o.req, j.at, j.rep)
 		return j.finish(ctx, r, err, jobEnd{text: report.HealJobResult(r)})
 	}
-	r, err := job.RunHeal(ctx, o.req, j.at, j.rep)
+	r, err := heal.Run(ctx, o.req, j.at, j.rep)
 	return j.finish(ctx, r, err, jobEnd{text: report.HealResult(r)})
 }

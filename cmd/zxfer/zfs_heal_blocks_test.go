@@ -14,7 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/cli"
 	"zxfer/pkg/zfs/zfstest"
@@ -172,7 +172,7 @@ func TestZFSHealBlocks(t *testing.T) {
 			}
 		}
 		for _, thing := range r.Objects {
-			require.Equal(t, job.Healed, thing.Outcome, thing)
+			require.Equal(t, heal.Healed, thing.Outcome, thing)
 		}
 		l.requireHealed(t)
 		require.Equal(t, before, listVersions(t, l.pool))

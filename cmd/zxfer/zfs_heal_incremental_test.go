@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/testenv"
 )
 
@@ -88,7 +88,7 @@ func TestZFSHealIncremental(t *testing.T) {
 		require.Equal(t, "a", d.Since, "incremental source")
 	}
 	for _, thing := range r.Objects {
-		require.Equal(t, job.Healed, thing.Outcome, thing)
+		require.Equal(t, heal.Healed, thing.Outcome, thing)
 		if thing.Snapshot == "" { // a file is read once, not in each snapshot
 			require.Equal(t, "is readable again", thing.Read, thing)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/kballard/go-shellquote"
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/testenv"
 )
@@ -130,7 +130,7 @@ func TestZFSHealJob(t *testing.T) {
 		require.Len(t, s.Pools, 2)
 		require.Equal(t, []string{runner.Damaged, runner.OK}, []string{s.Pools[i].State, s.Pools[1-i].State})
 		p := s.Pools[i]
-		require.Equal(t, []any{side.to, job.RepairFull, []string{side.copy}}, []any{p.To, p.Repair, p.Copies}, p)
+		require.Equal(t, []any{side.to, heal.RepairFull, []string{side.copy}}, []any{p.To, p.Repair, p.Copies}, p)
 		require.Positive(t, p.Errors)
 		o := j.zxfer(t, "replicate", "metrics", "--stdout")
 		require.Contains(t, o.stdout, fmt.Sprintf("zxfer_replicate_pool_repairable{job=\"home\",target=%q,pool=%q} 1\n", side.to, p.Pool))
@@ -157,7 +157,7 @@ func TestZFSHealJob(t *testing.T) {
 	j.damage(t, []string{"two"}, []string{"one"})
 	o := j.zxfer(t, "heal", "--json", "--job", "home")
 	require.Equal(t, 0, o.code, o)
-	var r job.HealJobReport
+	var r heal.JobReport
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o)
 	require.Equal(t, "done", r.Outcome)
 	require.Len(t, r.Heals, 2)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 )
 
 // healLab sets up the lab, and skips the test if OpenZFS cannot heal. TestZFSHealCopy
@@ -122,7 +122,7 @@ func fileDigest(t *testing.T, path string) string {
 	return strings.Fields(run(t, "sha256sum", path))[0]
 }
 
-func healReport(t *testing.T, o cmdResult) (r job.HealReport) {
+func healReport(t *testing.T, o cmdResult) (r heal.Report) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o)
 	return r
@@ -191,7 +191,7 @@ func TestZFSHeal(t *testing.T) {
 	require.Equal(t, "done", r.Outcome)
 	require.NotEmpty(t, r.Objects)
 	for _, thing := range r.Objects {
-		require.Equal(t, job.Healed, thing.Outcome, thing)
+		require.Equal(t, heal.Healed, thing.Outcome, thing)
 	}
 	for f, want := range sums {
 		require.Equal(t, want, fileDigest(t, f), f)

@@ -1,8 +1,8 @@
-// Package job runs the commands that move or compare data between two hosts: send, batch, restore,
-// heal, compare and doctor. It is the only package that sees all parts of a transfer.
+// Package job runs the commands that send datasets between two hosts: send, batch and restore. Packages below it run
+// the other commands.
 //
 // Nouns:
-//   - request: the input of a command: Send, Batch, Restore, Files, Heal, Compare, Doctor
+//   - request: the input of a command: Send, Batch, Restore, Files
 //   - report: its result, which --json prints
 //   - reporter: receives the events of a running job, such as progress
 //   - end: a host of the job with its facts; ends: source, target and the link between them (package ends)
@@ -11,8 +11,6 @@
 //   - finding: a result of the preflight checks; some block the job
 //   - conflict: a reason of the planner to refuse a dataset or the request
 //   - try: one attempt of a stream or copy; after an interruption a loop of package retry starts another one
-//   - heal pair: a damaged dataset and a good one with common snapshots
-//   - heal snapshot: a temporary snapshot that is sent to heal the live data
 //
 // It decides order and retries only. Package plan decides the steps, preflight evaluates the checks,
 // transport/connect moves the bytes, job/measure and job/forecast measure and predict rates, and replicate

@@ -8,13 +8,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/endpoint"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/size"
 )
 
 // HealResult returns the text of a heal: the plan, or the outcome for each damaged object and the
 // remaining steps.
-func HealResult(r *job.HealReport) ResultText {
+func HealResult(r *heal.Report) ResultText {
 	return func(err error) (stdout, stderr string) {
 		if len(r.Objects) > 0 || err == nil {
 			stdout = healText(r) + unchangedText(r.DryRun && len(r.Objects) > 0)
@@ -25,7 +25,7 @@ func HealResult(r *job.HealReport) ResultText {
 
 // HealJobResult returns the text of a heal of a job: of each side, in order. The error has the
 // reasons of sides whose errors are unknown.
-func HealJobResult(r *job.HealJobReport) ResultText {
+func HealJobResult(r *heal.JobReport) ResultText {
 	return func(error) (stdout, stderr string) {
 		damaged := false
 		for _, side := range r.Heals {
@@ -46,7 +46,7 @@ func unchangedText(dry bool) string {
 	return ""
 }
 
-func healText(r *job.HealReport) string {
+func healText(r *heal.Report) string {
 	var b strings.Builder
 	if len(r.Objects) == 0 {
 		fmt.Fprintf(&b, "%s: no known errors", Line(r.At))
@@ -104,7 +104,7 @@ func healText(r *job.HealReport) string {
 }
 
 // plannedStream describes the stream to send.
-func plannedStream(d *job.HealedDataset) string {
+func plannedStream(d *heal.Dataset) string {
 	switch {
 	case d.Blocks > 0 && d.Whole != "":
 		return fmt.Sprintf("%s out of a stream of about %s (%s)", damagedBlocks(d.Blocks), size.Text(d.Bytes), Line(d.Whole))
@@ -117,7 +117,7 @@ func plannedStream(d *job.HealedDataset) string {
 }
 
 // sentAmount describes the streams that were sent.
-func sentAmount(d *job.HealedDataset) string {
+func sentAmount(d *heal.Dataset) string {
 	switch {
 	case d.Sent == 0:
 		return ""
@@ -134,7 +134,7 @@ func damagedBlocks(n uint64) string {
 }
 
 // since describes an incremental send.
-func since(d *job.HealedDataset) string {
+func since(d *heal.Dataset) string {
 	if d.Since == "" {
 		return ""
 	}
@@ -143,12 +143,12 @@ func since(d *job.HealedDataset) string {
 
 // whyNot explains why an object is not known to be healed. told omits its Why, because the
 // dataset's line has it.
-func whyNot(t *job.HealedObject, reported bool) string {
+func whyNot(t *heal.Object, reported bool) string {
 	var parts []string
 	if !reported && t.Why != "" {
 		parts = append(parts, t.Why)
 	}
-	if t.Read != "" && t.Outcome != job.Healed {
+	if t.Read != "" && t.Outcome != heal.Healed {
 		parts = append(parts, "it "+t.Read)
 	}
 	return strings.Join(parts, "; ")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
 )
@@ -227,7 +228,7 @@ func (t *Text) Done(r job.Result, err error, text ResultText) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over()
-	heal, ok := r.(*job.HealReport)
+	heal, ok := r.(*heal.Report)
 	if text == nil || t.quiet && !(ok && len(heal.Objects) > 0) {
 		return nil
 	}

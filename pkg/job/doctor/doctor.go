@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/job/measure"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -44,7 +45,7 @@ type Request struct {
 	Path bool
 
 	// Copies are the copies of the job file.
-	Copies []job.Copy
+	Copies []heal.Copy
 
 	Quick bool          // measure nothing
 	Full  bool          // also run measurements that do not affect the expected rate

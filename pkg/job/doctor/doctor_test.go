@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/endpoint"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -14,7 +14,7 @@ import (
 // as source or as copy.
 func TestPoolsWithKnownCopies(t *testing.T) {
 	t.Parallel()
-	d := Request{Copies: []job.Copy{{Source: endpoint.Endpoint{Name: "tank/home"}, Target: endpoint.Endpoint{Host: "backup1", Name: "vault/home"}}}}
+	d := Request{Copies: []heal.Copy{{Source: endpoint.Endpoint{Name: "tank/home"}, Target: endpoint.Endpoint{Host: "backup1", Name: "vault/home"}}}}
 	for host, want := range map[string][]string{"": {"tank", "", ""}, "backup1": {"", "backup1:vault", ""}, "backup2": {"", "", ""}} {
 		pools := []sysinfo.Pool{{Name: "tank"}, {Name: "vault"}, {Name: "other"}}
 		d.markKnownPools(pools, host)

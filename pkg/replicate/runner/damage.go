@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -31,7 +31,7 @@ const (
 // damageCheck asks the hosts of a job for the errors of its pools, each side once.
 type damageCheck struct {
 	*jobRun
-	copies  []job.Copy
+	copies  []heal.Copy
 	answers map[*side]damageAnswer
 }
 
@@ -239,16 +239,16 @@ func (c *damageCheck) addRepair(ctx context.Context, s *side, found zfs.Damage, 
 		return
 	}
 	defer c.activity("searching copies that can repair %s", s.at)()
-	r := job.RepairOf(ctx, job.Heal{At: c.root(s), Copies: c.copies, Job: c.job.Name, Settings: s.transfer.Settings}, c.hosts, found, c.errorsOf)
+	r := heal.RepairOf(ctx, heal.Request{At: c.root(s), Copies: c.copies, Job: c.job.Name, Settings: s.transfer.Settings}, c.hosts, found, c.errorsOf)
 	d.Repair, d.Copies, d.Why = r.State, r.Copies, replicate.Keys(r.Why)
 	switch why := cmp.Or(d.Why, "the reason is unknown"); r.State {
-	case job.RepairFull:
+	case heal.RepairFull:
 		d.Error += "; a copy can repair them"
 		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.healCommand()
-	case job.RepairPartial:
+	case heal.RepairPartial:
 		d.Error += "; a copy can repair some of them, but not all: " + why
 		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.healCommand()
-	case job.RepairNone:
+	case heal.RepairNone:
 		d.Error += "; no copy can repair them: " + why
 	default:
 		d.Error += "; unknown whether a copy can repair them: " + why

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"zxfer/pkg/endpoint"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
@@ -17,7 +17,7 @@ func (w *jobRun) healCommand() string {
 }
 
 // CopiesOf returns the copies that a job keeps, one for each target, for zxfer heal.
-func CopiesOf(j *replicate.Job) (all []job.Copy, err error) {
+func CopiesOf(j *replicate.Job) (all []heal.Copy, err error) {
 	source, err := endpoint.Parse(j.Source)
 	if err != nil {
 		return nil, err
@@ -30,11 +30,11 @@ func CopiesOf(j *replicate.Job) (all []job.Copy, err error) {
 		if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
 			return nil, err
 		}
-		same := func(c job.Copy) bool { return j.Targets[n].Disk != nil && c.Target == target }
+		same := func(c heal.Copy) bool { return j.Targets[n].Disk != nil && c.Target == target }
 		if slices.ContainsFunc(all, same) { // two disks of one target, at most one of which is imported
 			continue
 		}
-		all = append(all, job.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Settings: j.TransferTo(&j.Targets[n]).Settings})
+		all = append(all, heal.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Settings: j.TransferTo(&j.Targets[n]).Settings})
 	}
 	return all, nil
 }

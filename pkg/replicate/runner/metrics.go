@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
@@ -178,8 +178,8 @@ func recordedMetrics(states []*statedir.State) *exposition {
 	for _, s := range states {
 		if s.LastRun != nil {
 			for _, d := range s.LastRun.Damaged {
-				if d.Repair != "" && d.Repair != job.RepairUnknown {
-					e.addSample(boolValue(d.Repair == job.RepairFull), s.Job, "target", d.Target, "pool", d.Pool)
+				if d.Repair != "" && d.Repair != heal.RepairUnknown {
+					e.addSample(boolValue(d.Repair == heal.RepairFull), s.Job, "target", d.Target, "pool", d.Pool)
 				}
 			}
 		}

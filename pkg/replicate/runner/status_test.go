@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/heal"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -221,7 +221,7 @@ func TestStatusOfDamagedPools(t *testing.T) {
 		require.Equal(t, "to repair them from src: zxfer heal --job j", st.Problems[0].Hint)
 		require.Len(t, st.Pools, 2)
 		require.Equal(t, &PoolStatus{Pool: "src", State: OK, Checked: time.Unix(r.now, 0).UTC()}, st.Pools[0])
-		require.Equal(t, &PoolStatus{To: "t", Pool: "dst", State: Damaged, Checked: checked, Unknown: unknown, Errors: 2, Repair: job.RepairFull, Copies: []string{"src"}}, st.Pools[1])
+		require.Equal(t, &PoolStatus{To: "t", Pool: "dst", State: Damaged, Checked: checked, Unknown: unknown, Errors: 2, Repair: heal.RepairFull, Copies: []string{"src"}}, st.Pools[1])
 		text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 		require.NoError(t, err)
 		require.Contains(t, string(text), `zxfer_replicate_pool_data_errors{job="j",target="t",pool="dst"} 2`)
@@ -333,7 +333,7 @@ func TestStatusAsksEachPoolOnce(t *testing.T) {
 	require.Equal(t, 1, asked[zfs.OpStatus+" dst"])
 	require.Zero(t, asked[zfs.OpSend+" src"]+asked[zfs.OpSend+" dst/copy"])
 	for _, p := range r.status(t).Pools {
-		require.Equal(t, []any{Damaged, job.RepairUnknown}, []any{p.State, p.Repair})
+		require.Equal(t, []any{Damaged, heal.RepairUnknown}, []any{p.State, p.Repair})
 		require.Contains(t, p.Why, "it is damaged")
 	}
 }

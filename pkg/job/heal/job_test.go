@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"context"
@@ -13,14 +13,15 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
 
 // healJobA returns a request to heal the job "a" of healSrc.
-func healJobA(change func(*Heal)) Heal {
-	return healSrc(func(h *Heal) {
+func healJobA(change func(*Request)) Request {
+	return healSrc(func(h *Request) {
 		h.At, h.Job = endpoint.Endpoint{}, "a"
 		if change != nil {
 			change(h)
@@ -28,7 +29,7 @@ func healJobA(change func(*Heal)) Heal {
 	})
 }
 
-func shown(r *HealReport) (all []string) {
+func shown(r *Report) (all []string) {
 	for _, t := range r.Objects {
 		all = append(all, t.Shown+" "+t.Outcome)
 	}
@@ -40,7 +41,7 @@ func shown(r *HealReport) (all []string) {
 func TestHealJob(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("src/b", "", "/g"))
-	r, err := RunHealJob(t.Context(), healJobA(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
+	r, err := RunJob(t.Context(), healJobA(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	require.Empty(t, w.Changes)
@@ -50,12 +51,12 @@ func TestHealJob(t *testing.T) {
 	require.Equal(t, "src/a", r.Heals[1].Datasets[0].Copy)
 
 	var locked []string
-	r, err = RunHealJob(t.Context(), healJobA(func(h *Heal) {
+	r, err = RunJob(t.Context(), healJobA(func(h *Request) {
 		h.Lock = func(_ context.Context, job string) (func(), error) {
 			locked = append(locked, job)
 			return func() {}, nil
 		}
-	}), hosts.New(w), Quiet{})
+	}), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"src/a:/f " + Healed}, shown(r.Heals[0]))
@@ -65,7 +66,7 @@ func TestHealJob(t *testing.T) {
 	require.Equal(t, []zfs.DamagedObject{file("src/b", "", "/g")}, w.Memory.Damaged.Objects)
 
 	w.Memory.Damaged.Scan = zfs.Scan{}
-	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+	r, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
 }
@@ -82,13 +83,13 @@ func TestHealJobRestrictsCopies(t *testing.T) {
 	w.Memory.Set("dst/other", "readonly", "on")
 	other := Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/other"}, Job: "other"}
 	var locked []string
-	r, err := RunHealJob(t.Context(), healJobA(func(h *Heal) {
+	r, err := RunJob(t.Context(), healJobA(func(h *Request) {
 		h.Copies = append(h.Copies, other)
 		h.Lock = func(_ context.Context, job string) (func(), error) {
 			locked = append(locked, job)
 			return func() {}, nil
 		}
-	}), hosts.New(w), Quiet{})
+	}), hosts.New(w), job.Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "nothing was changed")
 	require.Len(t, r.Heals[0].Datasets, 1)
 	require.Contains(t, r.Heals[0].Datasets[0].Why, "dst/a is not read-only")
@@ -102,14 +103,14 @@ func TestHealJobClass(t *testing.T) {
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
 	w.Memory.Set("dst/a", "origin", "dst/b@1")
 	w.Memory.Damaged.Scan = zfs.Scan{}
-	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+	r, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
 	require.ErrorContains(t, err, "dst/a: none of the damage can be healed")
 	require.Equal(t, outcome.Refused, r.Heals[1].Outcome)
 	require.Equal(t, outcome.Done, r.Heals[0].Outcome)
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.Equal(t, outcome.Failed, r.Outcome)
 
-	r, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+	r, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
 	require.Equal(t, outcome.UpToDate, r.Heals[0].Outcome)
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "this time nothing was changed")
 }
@@ -165,7 +166,7 @@ func TestRepairOf(t *testing.T) {
 				tt.change(w, &d)
 			}
 			w.Changes = nil
-			req := healJobA(func(h *Heal) {
+			req := healJobA(func(h *Request) {
 				h.At = endpoint.Endpoint{Name: "src/a"}
 				h.Lock = func(context.Context, string) (func(), error) { return nil, errors.New("locked") }
 			})
@@ -186,7 +187,7 @@ func TestRepairOfManyDatasets(t *testing.T) {
 	for i := range maxRepairDatasets {
 		d.Objects = append(d.Objects, file("src/a/"+string(rune('a'+i)), "", "/f"))
 	}
-	req := healJobA(func(h *Heal) { h.At = endpoint.Endpoint{Name: "src/a"}; h.Copies[0].Recursive = true })
+	req := healJobA(func(h *Request) { h.At = endpoint.Endpoint{Name: "src/a"}; h.Copies[0].Recursive = true })
 	none := func(context.Context, endpoint.Endpoint) (zfs.Damage, error) { return zfs.Damage{}, nil }
 	r := RepairOf(t.Context(), req, hosts.New(w), d, none)
 	require.Equal(t, RepairPartial, r.State)
@@ -208,7 +209,7 @@ func TestHealJobHealsSourceAgain(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+	r, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Len(t, r.Heals, 2)
@@ -222,8 +223,8 @@ func TestHealJobHealsSourceAgain(t *testing.T) {
 // the first one healed.
 func TestHealJobKeepsFirstResults(t *testing.T) {
 	t.Parallel()
-	r := &HealReport{Objects: []*HealedObject{{DamagedObject: file("src/a", "", "/f"), Outcome: NotHealed}}}
-	r.addHealed(&HealReport{Datasets: []*HealedDataset{{Dataset: "src/a"}, {Dataset: "src/b"}}, Objects: []*HealedObject{
+	r := &Report{Objects: []*Object{{DamagedObject: file("src/a", "", "/f"), Outcome: NotHealed}}}
+	r.addHealed(&Report{Datasets: []*Dataset{{Dataset: "src/a"}, {Dataset: "src/b"}}, Objects: []*Object{
 		{DamagedObject: file("src/a", "", "/f"), Outcome: Healed}, {DamagedObject: file("src/b", "", "/g"), Outcome: Healed}, {DamagedObject: file("src/c", "", "/h"), Outcome: NotHealed}}})
 	require.Equal(t, []string{"src/a:/f " + NotHealed, "src/b:/g " + Healed}, shown(r))
 	require.Len(t, r.Datasets, 1)
@@ -242,16 +243,16 @@ func TestHealJobInterrupted(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := RunHealJob(ctx, healJobA(nil), hosts.New(w), Quiet{})
+	r, err := RunJob(ctx, healJobA(nil), hosts.New(w), job.Quiet{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Equal(t, outcome.Interrupted, r.Outcome)
 	require.Len(t, r.Heals, 1)
 	cancel()
-	r, err = RunHealJob(ctx, healJobA(nil), hosts.New(w), Quiet{})
+	r, err = RunJob(ctx, healJobA(nil), hosts.New(w), job.Quiet{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Empty(t, r.Heals)
 	w.Before = nil
-	_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+	_, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	assertSnapshots(t, w)
 	require.Empty(t, w.Memory.Damaged.Objects)
@@ -266,11 +267,11 @@ func TestHealJobContinuesAfterFailure(t *testing.T) {
 		w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
 		op := ""
 		failOnce(w, fails, func(o string) { failed, op = true, o })
-		_, err := RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+		_, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
 		w.Before = nil
 		for range 2 { // a second retry succeeds
 			if err != nil {
-				_, err = RunHealJob(t.Context(), healJobA(nil), hosts.New(w), Quiet{})
+				_, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
 			}
 		}
 		require.NoError(t, err, "failed at %d, %s", fails, op)

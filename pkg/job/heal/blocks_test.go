@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
@@ -77,10 +78,10 @@ func TestHealChoosesBaseByErrorLog(t *testing.T) {
 				}
 				return nil
 			}
-			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
+			r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.since, r.Datasets[0].Since)
-			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.streams, streams)
 			require.EqualValues(t, 1, scrubs.Load())
@@ -107,7 +108,7 @@ func TestHealRetriesWithNewSnapshot(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.Retries = 5 }), hosts.New(w), Quiet{})
+	_, err := Run(t.Context(), healSrc(func(h *Request) { h.Retries = 5 }), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, 3, received)
 	taken := 0
@@ -128,13 +129,13 @@ func TestHealSendsDamagedBlocks(t *testing.T) {
 	w, head := blockWorld(t, 2, 7)
 	onlyFull(t, w, head)
 	w.Memory.Set("src/a", "recordsize", "131072")
-	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	d := r.Datasets[0]
 	require.EqualValues(t, 2, d.Blocks)
 	require.Empty(t, d.Whole)
 	require.LessOrEqual(t, d.SendBytes, uint64(2*128<<10))
-	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+	r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	d = r.Datasets[0]
 	require.EqualValues(t, 2, d.Blocks)
@@ -154,7 +155,7 @@ func TestHealReportsWhyWhole(t *testing.T) {
 		w, head := blockWorld(t, 2)
 		onlyFull(t, w, head)
 		change(&w.Memory.Damaged)
-		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 		require.NoError(t, err, why)
 		require.Equal(t, why, r.Datasets[0].Whole)
 		require.Zero(t, r.Datasets[0].Blocks)
@@ -210,7 +211,7 @@ func TestHealFallsBack(t *testing.T) {
 				return nil
 			}
 			rep := &logRecorder{}
-			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), rep)
+			r, err := Run(t.Context(), healSrc(nil), hosts.New(w), rep)
 			if tt.code == 0 {
 				require.NoError(t, err)
 				require.Equal(t, Healed, r.Objects[0].Outcome)
@@ -230,7 +231,7 @@ func TestHealFallsBack(t *testing.T) {
 
 // logRecorder records log lines.
 type logRecorder struct {
-	Quiet
+	job.Quiet
 	lines []string
 }
 
@@ -253,7 +254,7 @@ func TestHealNewDamage(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 		if endless {
 			require.ErrorContains(t, err, "not healed")
 			require.Equal(t, maxRounds, scrubs)
@@ -276,7 +277,7 @@ func TestHealMetadataRemains(t *testing.T) {
 	w.Memory.Damaged.Blocks[0].Metadata, w.Memory.Damaged.Blocks[0].LiveMetadata = 1, true
 	sent := 0
 	w.Memory.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return false }
-	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 	require.ErrorContains(t, err, "1 error is not healed")
 	require.Contains(t, r.Datasets[0].Why, "metadata is also damaged")
 	require.Contains(t, r.Datasets[0].Remedy, "zxfer restore dst/a@2 src/a-restored")
@@ -309,11 +310,11 @@ func TestHostileBlocks(t *testing.T) {
 				}
 				return body
 			}}
-			req := healSrc(func(h *Heal) {
+			req := healSrc(func(h *Request) {
 				h.At = endpoint.Endpoint{Host: "there", Name: "src/a"}
 				h.Copies[0].Source.Host = "there"
 			})
-			_, err := RunHeal(t.Context(), req, hosts.New(there), Quiet{})
+			_, err := Run(t.Context(), req, hosts.New(there), job.Quiet{})
 			require.ErrorContains(t, err, tt.want)
 			assertSnapshots(t, w)
 		})
@@ -323,7 +324,7 @@ func TestHostileBlocks(t *testing.T) {
 // TestRefusalOfBlocks expects that only refusals that the whole stream may avoid lead to it.
 func TestRefusalOfBlocks(t *testing.T) {
 	t.Parallel()
-	d := &HealedDataset{only: zfs.Blocks{{Object: 1, First: 0, Count: 1}}}
+	d := &Dataset{only: zfs.Blocks{{Object: 1, First: 0, Count: 1}}}
 	for _, kind := range []zfs.Kind{zfs.Unplanned, zfs.PoolFault, zfs.NoSpace, zfs.Busy, zfs.Killed, zfs.Permission} {
 		require.Empty(t, d.refusal(&zfs.Error{Kind: kind, Op: zfs.OpReceive}), kind)
 	}

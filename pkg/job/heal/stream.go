@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/retry"
@@ -23,7 +24,7 @@ import (
 
 // heal heals a dataset through heal snapshots. If the damaged blocks are refused, it sends the whole
 // stream.
-func (h *healJob) heal(ctx context.Context, d *HealedDataset) error {
+func (h *healJob) heal(ctx context.Context, d *Dataset) error {
 	err := h.retrySnapshot(ctx, d)
 	if why := d.refusal(err); why != "" && ctx.Err() == nil {
 		d.useWhole(h.rep, why)
@@ -49,7 +50,7 @@ func (h *healJob) heal(ctx context.Context, d *HealedDataset) error {
 // that in a second try (2.3.9).
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (do_corrective_recv)
-func (h *healJob) retrySnapshot(ctx context.Context, d *HealedDataset) error {
+func (h *healJob) retrySnapshot(ctx context.Context, d *Dataset) error {
 	l := ends.NewLoop(d.pair.bad.Name, h.req.Retries, h.rep.Log)
 	named := l.Fail
 	l.Fail = func(err error, end retry.End) error {
@@ -75,7 +76,7 @@ func (e *streamError) Unwrap() error { return e.error }
 // on the source, sends it to the copy, and sends it from the good dataset into zfs receive -c on
 // the damaged one. Finally it destroys the snapshot on both. A full stream contains all blocks of
 // the live data. An incremental stream heals only blocks born after its incremental source.
-func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
+func (h *healJob) healSnapshot(ctx context.Context, d *Dataset) error {
 	p := d.pair
 	source, target := p.ends()
 	if err := h.destroyHealSnapshots(ctx, p); err != nil { // of an interrupted heal
@@ -87,7 +88,7 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 		d.cleanupErr = h.destroyHealSnapshots(over, p)
 	}()
 	name := zfs.HealPrefix + h.req.SnapshotSuffix
-	sent, err := RunSend(ctx, Send{
+	sent, err := job.RunSend(ctx, job.Send{
 		Source: source, Target: target, TakeSnapshot: name, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
 	}, h.at, &backgroundReporter{Reporter: h.rep, text: "sending the changes of " + source.String() + " to " + target.String()})
@@ -111,19 +112,19 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 
 // backgroundReporter reports a transfer as one activity instead of a stream.
 type backgroundReporter struct {
-	Reporter
+	job.Reporter
 	text string
 	done func()
 }
 
-func (s *backgroundReporter) Planned(*Report)                 {}
+func (s *backgroundReporter) Planned(*job.Report)             {}
 func (s *backgroundReporter) Started(int, *plan.Dataset, int) { s.done = s.Activity(s.text) }
 func (s *backgroundReporter) Progress(int, connect.Progress)  {}
-func (s *backgroundReporter) Finished(int, *StepResult)       { s.done() }
+func (s *backgroundReporter) Finished(int, *job.StepResult)   { s.done() }
 func (s *backgroundReporter) Ended(*plan.Dataset, error)      {}
 
 // sendCorrective sends the good blocks into zfs receive -c on the damaged dataset.
-func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {
+func (h *healJob) sendCorrective(ctx context.Context, out *Dataset, of *plan.Dataset) error {
 	p, arrive := out.pair, of.Final
 	send := p.stream(out.Since, arrive.Name)
 	send.Flags = of.Steps[0].Send.Flags // the flags with which the copy was made
@@ -135,8 +136,8 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 		step.Kind = plan.Incremental
 	}
 	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Final: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
-	req := Send{Source: p.good, Target: p.bad, Settings: p.Settings, Retries: h.req.Retries}
-	results, err := SendPlanned(ctx, req, d, h.streams, h.at, h.rep)
+	req := job.Send{Source: p.good, Target: p.bad, Settings: p.Settings, Retries: h.req.Retries}
+	results, err := job.SendPlanned(ctx, req, d, h.streams, h.at, h.rep)
 	h.streams += len(results)
 	for _, r := range results {
 		out.Partial = true // blocks may be healed
@@ -154,7 +155,7 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 
 // healNewer heals the data after the block that the good dataset cannot read, with the longest
 // incremental stream that works.
-func (h *healJob) healNewer(ctx context.Context, d *HealedDataset) {
+func (h *healJob) healNewer(ctx context.Context, d *Dataset) {
 	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.Since }) + 1
 	rest := d.pair.shared[after:]
 	sort.Search(len(rest), func(i int) bool {
@@ -175,7 +176,7 @@ func (h *healJob) cleanUpAll(ctx context.Context) error {
 		return err
 	}
 	for _, d := range l.Datasets {
-		if len(h.req.pairs(d.Name)) > 0 && !slices.ContainsFunc(h.report.Datasets, func(of *HealedDataset) bool { return of.Dataset == d.Name }) {
+		if len(h.req.pairs(d.Name)) > 0 && !slices.ContainsFunc(h.report.Datasets, func(of *Dataset) bool { return of.Dataset == d.Name }) {
 			q.Only = append(q.Only, d.Name)
 		}
 	}
@@ -213,7 +214,7 @@ func (h *healJob) cleanUpDataset(ctx context.Context, dataset string) error {
 	for _, p := range h.req.pairs(dataset) {
 		err := h.lock(ctx, p)
 		if err == nil {
-			err = h.checkPair(ctx, &HealedDataset{Dataset: dataset, pair: p}) // finds out which one is the copy
+			err = h.checkPair(ctx, &Dataset{Dataset: dataset, pair: p}) // finds out which one is the copy
 		}
 		if err == nil {
 			reached = append(reached, p)

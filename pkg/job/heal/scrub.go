@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 // scrubAndCompare scrubs the pool and compares the damage with that before.
 func (h *healJob) scrubAndCompare(ctx context.Context) error {
 	h.report.Scrubbed = false // an earlier scrub says nothing about later healing
-	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partial }) {
+	if !slices.ContainsFunc(h.report.Datasets, func(d *Dataset) bool { return d.Healed || d.Partial }) {
 		for _, t := range h.report.Objects {
 			t.Outcome = NotHealed
 			h.explain(t)
@@ -120,7 +120,7 @@ func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 		}
 	}
 	for _, t := range h.report.Objects {
-		known := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Dataset == t.Dataset && d.Healed })
+		known := slices.ContainsFunc(h.report.Datasets, func(d *Dataset) bool { return d.Dataset == t.Dataset && d.Healed })
 		switch {
 		case now.Unlisted, !h.report.Scrubbed:
 			t.Outcome, t.Why = Unknown, unsure
@@ -146,8 +146,8 @@ func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 }
 
 // explain sets why an object is or will not be healed, and sets a remedy if one exists.
-func (h *healJob) explain(t *HealedObject) {
-	i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
+func (h *healJob) explain(t *Object) {
+	i := slices.IndexFunc(h.report.Datasets, func(d *Dataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
 	if i < 0 {
 		t.Outcome, t.Why = NotHealed, "metadata, or of a destroyed dataset: no copy has its blocks"
 		switch {

@@ -1,4 +1,10 @@
-package job
+// Package heal runs `zxfer heal`: it lists the damage of a pool or dataset, heals each damaged dataset with a stream of
+// its copy, and scrubs. Package job sends the streams.
+//
+// Nouns:
+//   - heal pair: a damaged dataset and a good one with common snapshots
+//   - heal snapshot: a temporary snapshot that is sent to heal the live data
+package heal
 
 import (
 	"cmp"
@@ -10,6 +16,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
@@ -17,8 +24,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Heal is a request for `zxfer heal`.
-type Heal struct {
+// Request is a request for `zxfer heal`.
+type Request struct {
 	At      endpoint.Endpoint  // damaged pool or dataset
 	Copy    *endpoint.Endpoint // good copy of At, descendants included; nil = use Copies
 	Copies  []Copy             // the copies that jobs keep
@@ -34,22 +41,22 @@ type Heal struct {
 	transport.Settings
 }
 
-// HealReport is the JSON report of `zxfer heal`.
-type HealReport struct {
-	Schema   string           `json:"schema"` // "zxfer.heal/v1"
-	At       string           `json:"at"`
-	DryRun   bool             `json:"dry_run"`
-	ZFS      string           `json:"zfs"`
-	Scan     string           `json:"scan,omitempty"` // last scan, as zpool status prints it
-	Datasets []*HealedDataset `json:"datasets"`
-	Objects  []*HealedObject  `json:"things"`
-	More     int              `json:"more,omitempty"` // damaged objects that are not listed
-	Scrubbed bool             `json:"scrubbed"`
+// Report is the JSON report of `zxfer heal`.
+type Report struct {
+	Schema   string     `json:"schema"` // "zxfer.heal/v1"
+	At       string     `json:"at"`
+	DryRun   bool       `json:"dry_run"`
+	ZFS      string     `json:"zfs"`
+	Scan     string     `json:"scan,omitempty"` // last scan, as zpool status prints it
+	Datasets []*Dataset `json:"datasets"`
+	Objects  []*Object  `json:"things"`
+	More     int        `json:"more,omitempty"` // damaged objects that are not listed
+	Scrubbed bool       `json:"scrubbed"`
 	outcome.Conclusion
 }
 
-// HealedDataset is a damaged dataset and its good copy.
-type HealedDataset struct {
+// Dataset is a damaged dataset and its good copy.
+type Dataset struct {
 	Dataset string `json:"dataset"`
 	Copy    string `json:"copy,omitempty"`
 	Bytes   uint64 `json:"bytes,omitempty"`  // estimated size of the stream, all of which the copy's host reads
@@ -83,8 +90,8 @@ type HealedDataset struct {
 	err    error // that Why describes, if the plan excludes the dataset
 }
 
-// HealedObject is a damaged object and its outcome.
-type HealedObject struct {
+// Object is a damaged object and its outcome.
+type Object struct {
 	zfs.DamagedObject
 	Outcome string `json:"outcome"` // healed, not healed, planned, unknown
 	// Read is the result of reading the file after healing: "is readable again", or
@@ -96,18 +103,18 @@ type HealedObject struct {
 
 // The outcomes of a damaged object.
 const (
-	Healed      = "healed"
-	NotHealed   = "not healed"
-	HealPlanned = "planned"
-	Unknown     = "unknown"
+	Healed    = "healed"
+	NotHealed = "not healed"
+	Planned   = "planned"
+	Unknown   = "unknown"
 )
 
 type healJob struct {
-	req        Heal
+	req        Request
 	at         *hosts.Set
 	host       *hosts.Conn // has the damage
-	rep        Reporter
-	report     *HealReport
+	rep        job.Reporter
+	report     *Report
 	changed    bool
 	locks      map[string]func() // unlock functions by job
 	streams    int               // number of started streams
@@ -116,11 +123,11 @@ type healJob struct {
 	errorsOf   ErrorsOf          // asks for the errors of a copy; nil = its host
 }
 
-// RunHeal runs `zxfer heal`: it lists the damage, heals each dataset with a heal snapshot, scrubs
+// Run runs `zxfer heal`: it lists the damage, heals each dataset with a heal snapshot, scrubs
 // the pool, and compares the damage. Errors are Refused if nothing was changed.
-func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealReport, error) {
-	h := &healJob{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &HealReport{
-		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*HealedDataset{}, Objects: []*HealedObject{}}}
+func Run(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*Report, error) {
+	h := &healJob{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &Report{
+		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*Dataset{}, Objects: []*Object{}}}
 	defer h.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))
 	if h.changed {
@@ -153,7 +160,7 @@ func (h *healJob) run(ctx context.Context) error {
 	if err := h.plan(ctx, d); err != nil {
 		return ends.Unchanged(err)
 	}
-	healable := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
+	healable := slices.ContainsFunc(h.report.Datasets, func(d *Dataset) bool { return d.Why == "" })
 	h.cleanupErr = h.cleanUpAll(ctx)
 	switch {
 	case len(h.report.Datasets) == 0 && len(h.report.Objects) == 0:
@@ -255,7 +262,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage) error {
 		}
 		damaged = locked
 		for _, name := range locked {
-			h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: zfs.DamagedObject{Dataset: name, Shown: name}, Outcome: HealPlanned,
+			h.report.Objects = append(h.report.Objects, &Object{DamagedObject: zfs.DamagedObject{Dataset: name, Shown: name}, Outcome: Planned,
 				Why: "ZFS lists no errors while the key of a damaged dataset is not loaded: any dataset without its key may be damaged"})
 		}
 		slices.Sort(damaged)
@@ -285,7 +292,7 @@ func (h *healJob) addObjects(d zfs.Damage) (damaged []string) {
 		if known[t.Shown] {
 			continue
 		}
-		h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t, Outcome: HealPlanned})
+		h.report.Objects = append(h.report.Objects, &Object{DamagedObject: t, Outcome: Planned})
 		if t.Dataset != "" && !known[t.Dataset] && !slices.Contains(damaged, t.Dataset) {
 			damaged = append(damaged, t.Dataset)
 		}
@@ -297,7 +304,7 @@ func (h *healJob) addObjects(d zfs.Damage) (damaged []string) {
 // planDataset adds a damaged dataset to the report, with a good copy or the reason why there is
 // none. If base is set, it also searches an incremental source. It returns an error only if ctx ended.
 func (h *healJob) planDataset(ctx context.Context, name string, base bool) error {
-	out, version := &HealedDataset{Dataset: name}, h.report.ZFS
+	out, version := &Dataset{Dataset: name}, h.report.ZFS
 	h.report.Datasets = append(h.report.Datasets, out)
 	err := h.chooseCopy(ctx, out)
 	if err == nil && base && preflight.CanHeal(version) {

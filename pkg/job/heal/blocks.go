@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -18,7 +19,7 @@ import (
 // damaged blocks of an incremental stream, the damaged blocks of the full stream, the full stream.
 
 // chooseBlocks limits the stream of a dataset to its damaged blocks, if they are known.
-func (d *HealedDataset) chooseBlocks(damage *zfs.Damage) {
+func (d *Dataset) chooseBlocks(damage *zfs.Damage) {
 	b := damage.BlocksOf(d.Dataset)
 	d.only, d.metadata, d.Blocks, d.Whole = b.Data, b.LiveMetadata, b.Data.Total(), ""
 	switch {
@@ -49,7 +50,7 @@ func blockSize(d *zfs.Dataset) uint64 {
 
 // widen prepares another stream after one that may not have healed everything. damaged means that a
 // file is still unreadable. It reports whether there is another stream to send.
-func (d *HealedDataset) widen(rep Reporter, damaged bool) bool {
+func (d *Dataset) widen(rep job.Reporter, damaged bool) bool {
 	switch {
 	case d.Since != "":
 		d.useFull(rep)
@@ -62,20 +63,20 @@ func (d *HealedDataset) widen(rep Reporter, damaged bool) bool {
 }
 
 // useFull replaces an incremental stream with the full one.
-func (d *HealedDataset) useFull(rep Reporter) {
+func (d *Dataset) useFull(rep job.Reporter) {
 	rep.Log(d.Dataset + ": the changes since @" + d.Since + " are not enough: reading all data")
 	d.Since, d.base, d.Bytes, d.FullBytes = "", 0, d.FullBytes, 0
 }
 
 // useWhole replaces the damaged blocks with the whole stream.
-func (d *HealedDataset) useWhole(rep Reporter, why string) {
+func (d *Dataset) useWhole(rep job.Reporter, why string) {
 	rep.Log(d.Dataset + ": sending the whole stream: " + why)
 	d.only, d.Blocks, d.Whole, d.SendBytes = nil, 0, why, d.Bytes
 }
 
 // refusal returns why zfs receive refused a stream of damaged blocks although it may accept the whole
 // stream, or "".
-func (d *HealedDataset) refusal(err error) string {
+func (d *Dataset) refusal(err error) string {
 	var failed *zfs.Error
 	if len(d.only) == 0 || !errors.As(err, &failed) || failed.Op != zfs.OpReceive || errors.Is(err, tcp.ErrConnectionLost) || cannotReconstruct(failed) {
 		return ""
@@ -92,7 +93,7 @@ func cannotReconstruct(e *zfs.Error) bool {
 }
 
 // checkMetadata returns an error if a stream of damaged blocks healed everything except metadata.
-func (d *HealedDataset) checkMetadata() error {
+func (d *Dataset) checkMetadata() error {
 	if len(d.only) == 0 || !d.metadata {
 		return nil
 	}
@@ -110,7 +111,7 @@ func (p *healPair) restoreHint(what, snapshot string) string {
 // reports whether there is one. The damage may be new, or the reread used cached data.
 func (h *healJob) nextRound() (any bool) {
 	for _, d := range h.report.Datasets {
-		live := slices.ContainsFunc(h.report.Objects, func(t *HealedObject) bool {
+		live := slices.ContainsFunc(h.report.Objects, func(t *Object) bool {
 			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
 		})
 		switch now := h.found.BlocksOf(d.Dataset); {

@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"context"
@@ -36,7 +36,7 @@ var errTooLarge = errors.New("it is larger than the limit")
 // reread reads each damaged file of a dataset once. It reports whether all that were read
 // succeeded, and whether a file is damaged. Success does not prove health, because the data may be
 // cached; only the scrub does.
-func (h *healJob) reread(ctx context.Context, d *HealedDataset) (readable, anyDamaged bool) {
+func (h *healJob) reread(ctx context.Context, d *Dataset) (readable, anyDamaged bool) {
 	defer h.rep.Activity("reading the damaged files of " + d.Dataset)()
 	byOutcome := map[string][]string{}
 	var refused error // by a restricted key, which refuses the other files too
@@ -80,8 +80,8 @@ func (h *healJob) reread(ctx context.Context, d *HealedDataset) (readable, anyDa
 }
 
 // newestDamaged returns the damaged files of a dataset, each in its most recent damaged version.
-func (h *healJob) newestDamaged(d *HealedDataset) (all []*HealedObject) {
-	age := func(t *HealedObject) int {
+func (h *healJob) newestDamaged(d *Dataset) (all []*Object) {
+	age := func(t *Object) int {
 		if t.Snapshot == "" {
 			return len(d.pair.shared)
 		}
@@ -109,7 +109,7 @@ func (h *healJob) newestDamaged(d *HealedDataset) (all []*HealedObject) {
 // (2.3.9). The choice may be wrong, because files may have been renamed, but the reread detects
 // that. It reads at most a tenth of the stream size or 16 MiB, also in a dry run. If that is not enough,
 // or the damage has no paths, the error log decides.
-func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
+func (h *healJob) chooseBase(ctx context.Context, d *Dataset) error {
 	defer h.rep.Activity("searching the snapshots of " + d.Dataset + " for the damaged files")()
 	var paths []string
 	var listed []string // damaged snapshots
@@ -147,7 +147,7 @@ func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 
 // useListedBase chooses the incremental source by the error log: the most recent common snapshot before
 // all damaged ones. If the log omits a snapshot, the stream lacks blocks, and the full one follows.
-func (h *healJob) useListedBase(ctx context.Context, d *HealedDataset) error {
+func (h *healJob) useListedBase(ctx context.Context, d *Dataset) error {
 	damage := h.found.BlocksOf(d.Dataset)
 	if len(damage.Data) == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (h *healJob) useListedBase(ctx context.Context, d *HealedDataset) error {
 }
 
 // useBase makes common snapshot n the incremental source if that halves the stream, none if n is -1.
-func (h *healJob) useBase(ctx context.Context, d *HealedDataset, n int) error {
+func (h *healJob) useBase(ctx context.Context, d *Dataset, n int) error {
 	if n < 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}

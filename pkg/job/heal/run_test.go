@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
@@ -57,8 +58,8 @@ func file(dataset, snapshot, path string) zfs.DamagedObject {
 }
 
 // healSrc returns a request to heal src from its copies in dst, which a job keeps.
-func healSrc(change func(*Heal)) Heal {
-	req := Heal{At: endpoint.Endpoint{Name: "src"}, SnapshotSuffix: "now", Copies: []Copy{
+func healSrc(change func(*Request)) Request {
+	req := Request{At: endpoint.Endpoint{Name: "src"}, SnapshotSuffix: "now", Copies: []Copy{
 		{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "a"},
 		{Source: endpoint.Endpoint{Name: "src/b"}, Target: endpoint.Endpoint{Name: "dst/b"}, Job: "b"},
 	}}
@@ -89,14 +90,14 @@ func TestHealContinuesAfterFailure(t *testing.T) {
 		w := damagedWorld(t, file("src/a", "", "/f"), file("src/b", "", "/g"))
 		op := ""
 		failOnce(w, fails, func(o string) { failed, op = true, o })
-		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 		w.Before = nil
 		for range 2 { // a second retry succeeds
 			if err == nil {
 				break
 			}
 			require.NotEqual(t, outcome.Done, r.Outcome, op)
-			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 		}
 		require.NoError(t, err, "failed at %d, %s", fails, op)
 		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome, op)
@@ -114,14 +115,14 @@ func TestPartialHeal(t *testing.T) {
 		zfs.DamagedObject{Shown: "<metadata>:<0x1>"}, zfs.DamagedObject{Dataset: "src/a", Object: "0x5", Shown: "src/a:<0x5>"})
 	w.Memory.Create("src/c", nil)
 	w.Memory.Heals = func(t zfs.DamagedObject, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
-	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	require.Equal(t, "dst/a", r.Datasets[0].Copy)
 	require.Contains(t, r.Datasets[2].Remedy, "zxfer heal --config 'my file' src/c HOST:COPY")
 	require.Empty(t, w.Changes)
 
-	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+	r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.ErrorContains(t, err, "4 errors are not healed")
 	require.Contains(t, r.Objects[0].Read, "was not read: ", "mounts are not possible")
@@ -140,9 +141,9 @@ func TestPartialHeal(t *testing.T) {
 func TestHealWithDamagedCopy(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
-	dry := healSrc(func(h *Heal) { h.DryRun = true })
-	look := func() *HealedDataset {
-		r, err := RunHeal(t.Context(), dry, hosts.New(w), Quiet{})
+	dry := healSrc(func(h *Request) { h.DryRun = true })
+	look := func() *Dataset {
+		r, err := Run(t.Context(), dry, hosts.New(w), job.Quiet{})
 		require.NoError(t, err)
 		require.Len(t, r.Datasets, 1)
 		return r.Datasets[0]
@@ -161,7 +162,7 @@ func TestHealRefusesPartiallyReceivedCopy(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"))
 	w.Memory.Set("dst/a", "receive_resume_token", "1-a")
-	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, r.Datasets[0].Why, "partially received")
 	require.Contains(t, r.Datasets[0].Remedy, "zfs receive -A dst/a")
@@ -198,11 +199,11 @@ func TestFalseErrorList(t *testing.T) {
 				}
 				return body
 			}}
-			req := healSrc(func(h *Heal) {
+			req := healSrc(func(h *Request) {
 				h.At = endpoint.Endpoint{Host: "there", Name: "src/a"}
 				h.Copies[0].Source.Host = "there"
 			})
-			_, err := RunHeal(t.Context(), req, hosts.New(there), Quiet{})
+			_, err := Run(t.Context(), req, hosts.New(there), job.Quiet{})
 			require.ErrorContains(t, err, tt.want)
 			assertSnapshots(t, w)
 		})
@@ -216,7 +217,7 @@ func firstObject(d map[string]any) map[string]any { return d["things"].([]any)[0
 // healed.
 func TestSnapshotsSharingDamage(t *testing.T) {
 	t.Parallel()
-	h := &healJob{report: &HealReport{Scrubbed: true, Objects: []*HealedObject{
+	h := &healJob{report: &Report{Scrubbed: true, Objects: []*Object{
 		{DamagedObject: file("src/a", "", "/f")}, {DamagedObject: file("src/a", "1", "/f")}, {DamagedObject: file("src/a", "1", "/g")}}}}
 	require.Equal(t, 2, h.recordOutcomes(zfs.Damage{Objects: []zfs.DamagedObject{file("src/a", "", "/f"), file("src/a", "2", "/g")}}, ""))
 	require.Equal(t, NotHealed, h.report.Objects[1].Outcome)
@@ -277,11 +278,11 @@ func TestIncrementalHeal(t *testing.T) {
 				}
 				return tt.suffices || from == ""
 			}
-			r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true }), hosts.New(w), Quiet{})
+			r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, "1", r.Datasets[0].Since)
 			require.Empty(t, bases)
-			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.want, bases)
 			require.Equal(t, "is readable again", r.Objects[0].Read)
@@ -326,7 +327,7 @@ func TestSecondRoundNeedsNewScrub(t *testing.T) {
 				}
 				return nil
 			}
-			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+			r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, tt.scrubs, scrubs, "one for the healed object")
 			require.Equal(t, tt.bases, bases)
@@ -364,11 +365,11 @@ func TestLeftoversWithUnreachableCopy(t *testing.T) {
 				w.Memory.Set(strings.Replace(name, "src", "dst", 1), "readonly", "on")
 			}
 		}
-		req := healSrc(func(h *Heal) {
+		req := healSrc(func(h *Request) {
 			away := Copy{Source: h.Copies[0].Source, Target: endpoint.Endpoint{Host: "gone", Name: "vault/a"}}
 			h.Copies = append([]Copy{away}, h.Copies...)
 		})
-		_, err := RunHeal(t.Context(), req, hosts.New(partialWorld{w}), Quiet{})
+		_, err := Run(t.Context(), req, hosts.New(partialWorld{w}), job.Quiet{})
 		if arrived {
 			require.NoError(t, err)
 			assertSnapshots(t, w)
@@ -390,7 +391,7 @@ func TestLeftoversSearch(t *testing.T) {
 	var listed []string
 	w.Before = func(op string) error { listed = append(listed, op); return nil }
 	shown := &activityRecorder{}
-	_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), shown)
+	_, err := Run(t.Context(), healSrc(nil), hosts.New(w), shown)
 	require.NoError(t, err)
 	require.Contains(t, listed, "list src/b")
 	require.NotContains(t, listed, "list src/c")
@@ -399,7 +400,7 @@ func TestLeftoversSearch(t *testing.T) {
 
 // activityRecorder records activities.
 type activityRecorder struct {
-	Quiet
+	job.Quiet
 	all []string
 }
 
@@ -413,13 +414,13 @@ func (d *activityRecorder) Activity(what string) func() {
 func TestHealReadsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := incrementalWorld(t)
-	sick := func(things ...zfs.DamagedObject) (*healJob, *HealedDataset) {
-		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: Quiet{}, report: &HealReport{}}
+	sick := func(things ...zfs.DamagedObject) (*healJob, *Dataset) {
+		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: job.Quiet{}, report: &Report{}}
 		h.host = h.at.Get("", &h.req.Settings)
 		for _, t := range things {
-			h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t})
+			h.report.Objects = append(h.report.Objects, &Object{DamagedObject: t})
 		}
-		d := &HealedDataset{Dataset: "src/a"}
+		d := &Dataset{Dataset: "src/a"}
 		require.NoError(t, h.chooseCopy(t.Context(), d))
 		d.Bytes = 100 << 20
 		return h, d
@@ -453,13 +454,13 @@ func TestRemediesContainHost(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{"vault/home": "backup1:vault/home-restored", "vault": "backup1:vault/restored"} {
 		bad := endpoint.Endpoint{Host: "backup1", Name: at}
-		h := &healJob{req: Heal{At: bad}, report: &HealReport{Datasets: []*HealedDataset{{Dataset: at, common: "a", Why: "it is so",
+		h := &healJob{req: Request{At: bad}, report: &Report{Datasets: []*Dataset{{Dataset: at, common: "a", Why: "it is so",
 			pair: &healPair{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}}
-		thing := &HealedObject{DamagedObject: zfs.DamagedObject{Dataset: at, Object: "0x1"}}
+		thing := &Object{DamagedObject: zfs.DamagedObject{Dataset: at, Object: "0x1"}}
 		h.explain(thing)
 		require.Equal(t, "zxfer restore tank/home@a "+want, thing.Remedy)
 	}
-	h := &healJob{req: Heal{At: endpoint.Endpoint{Host: "root@backup1", Name: "vault"}}}
+	h := &healJob{req: Request{At: endpoint.Endpoint{Host: "root@backup1", Name: "vault"}}}
 	hint := fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
 	require.Contains(t, hint, "on backup1: zfs list")
 	require.Contains(t, hint, "on backup1: zpool scrub -w vault")
@@ -479,7 +480,7 @@ list*"-r my src") echo "my src"; echo "src/a b" ;;
 *) echo "$#:$*" >> "${0%/*}/sent"; [ "$*" != "send -w -i src/a b@1 src/a b@2" ] ;;
 esac
 `), 0o755))
-	h := &healJob{req: Heal{At: endpoint.Endpoint{Name: "my src"}}}
+	h := &healJob{req: Request{At: endpoint.Endpoint{Name: "my src"}}}
 	hint := fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
 	_, command, _ := strings.Cut(strings.Split(hint, "\n")[0], "each error: ")
 	cmd := exec.Command("sh", "-c", command)
@@ -501,7 +502,7 @@ func TestUnlistedErrors(t *testing.T) {
 	} {
 		w := damagedWorld(t)
 		w.Memory.Damaged.Unlisted, w.Memory.Damaged.Reason = true, reason
-		_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.ErrorContains(t, err, says[0])
 		require.Equal(t, says[1], fault.HintOf(err))

@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"context"
@@ -45,7 +45,7 @@ type commonSnapshot struct {
 
 // chooseCopy chooses the good dataset to heal from: the first usable one, preferably one without
 // known damage.
-func (h *healJob) chooseCopy(ctx context.Context, out *HealedDataset) error {
+func (h *healJob) chooseCopy(ctx context.Context, out *Dataset) error {
 	all := h.req.pairs(out.Dataset)
 	if len(all) == 0 {
 		return fault.Refusef("name a copy: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
@@ -56,9 +56,9 @@ func (h *healJob) chooseCopy(ctx context.Context, out *HealedDataset) error {
 		}
 	}
 	var errs []error
-	var fits []HealedDataset
+	var fits []Dataset
 	for _, p := range all {
-		one := HealedDataset{Dataset: out.Dataset, Copy: p.good.String(), pair: p}
+		one := Dataset{Dataset: out.Dataset, Copy: p.good.String(), pair: p}
 		if err := h.checkPair(ctx, &one); err != nil {
 			errs = append(errs, err)
 			continue
@@ -68,13 +68,13 @@ func (h *healJob) chooseCopy(ctx context.Context, out *HealedDataset) error {
 	if len(fits) == 0 { // an unreachable copy may be usable, unlike a refused one
 		return errs[max(0, slices.IndexFunc(errs, func(err error) bool { return !isDecided(err) }))]
 	}
-	*out = fits[max(0, slices.IndexFunc(fits, func(d HealedDataset) bool { return d.Note == "" }))]
+	*out = fits[max(0, slices.IndexFunc(fits, func(d Dataset) bool { return d.Note == "" }))]
 	return nil
 }
 
 // pairs returns the possible pairs for a damaged dataset: the copy that the user named, which a
 // job may keep too, otherwise the copies of all jobs or of the requested one.
-func (r *Heal) pairs(dataset string) (all []*healPair) {
+func (r *Request) pairs(dataset string) (all []*healPair) {
 	bad := endpoint.Endpoint{Host: r.At.Host, Name: dataset}
 	for _, c := range r.Copies {
 		if r.Job != "" && c.Job != r.Job {
@@ -131,7 +131,7 @@ func (h *healJob) unlock() {
 
 // checkPair checks whether a pair can heal, and completes it: common snapshots, roles, size and
 // notes.
-func (h *healJob) checkPair(ctx context.Context, out *HealedDataset) error {
+func (h *healJob) checkPair(ctx context.Context, out *Dataset) error {
 	p := out.pair
 	defer h.rep.Activity("inspecting " + p.good.String())()
 	bad, err := h.getDataset(ctx, p.bad, &p.Settings)

@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/zfs"
 )
 
@@ -35,12 +36,12 @@ const maxRepairDatasets = 16
 type ErrorsOf func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error)
 
 // RepairOf returns whether the copies of req can repair the damage d of req.At, as a dry run of
-// RunHeal decides. It sends nothing, reads no file and takes no lock. It asks errorsOf for the
+// Run decides. It sends nothing, reads no file and takes no lock. It asks errorsOf for the
 // errors of each copy. The host of a copy may claim snapshots that it does not have: only a heal
 // proves a repair.
-func RepairOf(ctx context.Context, req Heal, at *hosts.Set, d zfs.Damage, errorsOf ErrorsOf) Repair {
+func RepairOf(ctx context.Context, req Request, at *hosts.Set, d zfs.Damage, errorsOf ErrorsOf) Repair {
 	req.DryRun = true
-	h := &healJob{req: req, at: at, rep: Quiet{}, host: at.Get(req.At.Host, &req.Settings), report: &HealReport{},
+	h := &healJob{req: req, at: at, rep: job.Quiet{}, host: at.Get(req.At.Host, &req.Settings), report: &Report{},
 		errorsOf: func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
 			d, err := errorsOf(ctx, e)
 			return withoutHealSnapshots(d), err
@@ -124,7 +125,7 @@ func (h *healJob) countRepairs(ctx context.Context, d zfs.Damage, n *repairCount
 		}
 	}
 	for _, t := range h.report.Objects {
-		i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Dataset == t.Dataset })
+		i := slices.IndexFunc(h.report.Datasets, func(d *Dataset) bool { return d.Dataset == t.Dataset })
 		if i < 0 && t.Dataset != "" {
 			n.unsure++
 			n.because("not all damaged datasets were checked")

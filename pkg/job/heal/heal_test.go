@@ -1,4 +1,4 @@
-package job
+package heal
 
 import (
 	"context"
@@ -10,10 +10,17 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
+
+// sent returns the transfer that made the copies.
+func sent() job.Send {
+	return job.Send{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst"}, Plan: plan.Request{Source: "src/a", Target: "dst", Recursive: true}}
+}
 
 // TestHealPairs expects that the job file decides which dataset is the source, otherwise
 // the snapshots. A writable copy is never received into.
@@ -40,7 +47,7 @@ func TestHealPairs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := jobtest.NewWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+			_, err := job.RunSend(t.Context(), sent(), hosts.New(w), job.Quiet{})
 			require.NoError(t, err)
 			for dataset, more := range map[string][]string{"src/a": tt.source, "dst/a": tt.target} {
 				for _, s := range more {
@@ -53,12 +60,12 @@ func TestHealPairs(t *testing.T) {
 			if tt.bad {
 				damaged, good = good, damaged
 			}
-			req := Heal{At: endpoint.Endpoint{Name: damaged}, Copy: &endpoint.Endpoint{Name: good}}
+			req := Request{At: endpoint.Endpoint{Name: damaged}, Copy: &endpoint.Endpoint{Name: good}}
 			if tt.known { // a job's copy, although named explicitly
 				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
 			}
-			h := &healJob{req: req, at: hosts.New(w), rep: Quiet{}}
-			out := &HealedDataset{Dataset: damaged}
+			h := &healJob{req: req, at: hosts.New(w), rep: job.Quiet{}}
+			out := &Dataset{Dataset: damaged}
 			err = h.chooseCopy(t.Context(), out)
 			if tt.want != "" {
 				require.ErrorContains(t, err, tt.want)
@@ -99,10 +106,10 @@ func TestScrubResult(t *testing.T) {
 			local := hosts.On(pools, "test", func(string) {})
 			t.Cleanup(func() { require.NoError(t, local.Close()) })
 			at := hosts.New(&jobtest.World{Local: local})
-			req := Heal{At: endpoint.Endpoint{Name: tt.at}}
-			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: Quiet{}, report: &HealReport{
-				Datasets: []*HealedDataset{{Dataset: "src/a", Healed: true}},
-				Objects:  []*HealedObject{{DamagedObject: zfs.DamagedObject{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: HealPlanned}},
+			req := Request{At: endpoint.Endpoint{Name: tt.at}}
+			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: job.Quiet{}, report: &Report{
+				Datasets: []*Dataset{{Dataset: "src/a", Healed: true}},
+				Objects:  []*Object{{DamagedObject: zfs.DamagedObject{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: Planned}},
 			}}
 			err := h.scrubAndCompare(t.Context())
 			require.Equal(t, tt.thing, h.report.Objects[0].Outcome)
@@ -153,7 +160,7 @@ func TestSweepKeepsOtherSnapshots(t *testing.T) {
 		}
 		local := hosts.On(pools, "test", func(string) {})
 		t.Cleanup(func() { require.NoError(t, local.Close()) })
-		h := &healJob{at: hosts.New(&jobtest.World{Local: local}), rep: Quiet{}}
+		h := &healJob{at: hosts.New(&jobtest.World{Local: local}), rep: job.Quiet{}}
 		p := &healPair{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
 		require.NoError(t, h.destroyHealSnapshots(t.Context(), p))
 		require.Equal(t, meanwhile, len(pools.reverted) == 0)
@@ -170,27 +177,27 @@ func TestSweepKeepsOtherSnapshots(t *testing.T) {
 func TestHealLocksJob(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+	_, err := job.RunSend(t.Context(), sent(), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	w.Memory.Set("dst/a", "readonly", "on")
 	held := 0
-	req := Heal{At: endpoint.Endpoint{Name: "src"}, Copy: &endpoint.Endpoint{Name: "dst"}, // although named explicitly
+	req := Request{At: endpoint.Endpoint{Name: "src"}, Copy: &endpoint.Endpoint{Name: "dst"}, // although named explicitly
 		Copies: []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}}
 	req.Lock = func(_ context.Context, job string) (func(), error) {
 		require.Equal(t, "j", job)
 		held++
 		return func() { held-- }, nil
 	}
-	h := &healJob{req: req, at: hosts.New(w), rep: Quiet{}, locks: map[string]func(){}}
-	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
-	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
+	h := &healJob{req: req, at: hosts.New(w), rep: job.Quiet{}, locks: map[string]func(){}}
+	require.NoError(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}))
+	require.NoError(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}))
 	require.Equal(t, 1, held)
 	h.unlock()
 	require.Zero(t, held)
 	h.req.Lock = func(context.Context, string) (func(), error) { return nil, fault.Refusef("", "it runs") }
-	require.ErrorContains(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}), "it runs")
+	require.ErrorContains(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}), "it runs")
 	h.req.DryRun = true
-	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
+	require.NoError(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}))
 }
 
 // TestJobsOfHealedDatasets expects that a copy belongs to its job, regardless of the user name in its
@@ -199,7 +206,7 @@ func TestJobsOfHealedDatasets(t *testing.T) {
 	t.Parallel()
 	e := func(host, name string) endpoint.Endpoint { return endpoint.Endpoint{Host: host, Name: name} }
 	typed := e("root@backup1", "vault/home/x")
-	req := Heal{At: e("", "tank/home/x"), Copy: &typed, Copies: []Copy{
+	req := Request{At: e("", "tank/home/x"), Copy: &typed, Copies: []Copy{
 		{Source: e("", "tank/home"), Target: e("backup1", "vault/home"), Recursive: true, Job: "j"},
 		{Source: e("backup1", "vault"), Target: e("offsite", "all"), Recursive: true, Job: "on"},
 		{Source: e("", "tank/home"), Target: e("backup2", "vault/home"), Job: "above"},
