@@ -58,7 +58,6 @@ func sentinels() []sentinel {
 		{"forbidden", hosts.ErrForbidden},
 		{"unstarted", hosts.ErrNotStarted},
 		{"operation", ErrUnknownOperation},
-		{"large", hosts.ErrNotSmall},
 		{"listener", hosts.ErrNoListener},
 		{"malformed", hosts.ErrMalformed},
 	}

@@ -50,7 +50,7 @@ type Remote struct {
 	carries atomic.Bool   // data streams: what was written must arrive before the connection ends
 	out     chan []byte   // outgoing messages; only the writer may block
 	done    chan struct{} // closed when no more answers can arrive
-	ended   sync.Once
+	ended   atomic.Bool   // end was called
 	err     error         // reason, set before done is closed
 	closed  chan struct{} // closed when the transport is closed
 
@@ -144,25 +144,27 @@ func (r *Remote) fail(err error) { r.end(err, r.t.Close) }
 
 // end is fail with a function that ends the transport.
 func (r *Remote) end(err error, end func() error) {
-	r.ended.Do(func() {
-		why := make(chan error, 1)
-		go func() {
-			why <- end()
-			close(r.closed)
-		}()
-		select {
-		case w := <-why:
-			if w != nil {
-				err = w
-			}
-		case <-time.After(closeGrace):
+	if r.ended.Swap(true) {
+		<-r.done
+		return
+	}
+	why := make(chan error, 1)
+	go func() {
+		why <- end()
+		close(r.closed)
+	}()
+	select {
+	case w := <-why:
+		if w != nil {
+			err = w
 		}
-		r.err = fmt.Errorf("%s: %w: %w", r.host, hosts.ErrLost, err)
-		close(r.done)
-		if r.streams != nil {
-			r.streams.End(r.err)
-		}
-	})
+	case <-time.After(closeGrace):
+	}
+	r.err = fmt.Errorf("%s: %w: %w", r.host, hosts.ErrLost, err)
+	close(r.done)
+	if r.streams != nil {
+		r.streams.End(r.err)
+	}
 }
 
 func (r *Remote) write() {
@@ -283,9 +285,11 @@ func (r *Remote) Name() string { return r.host }
 // RTT returns the shortest round-trip time of the control connection so far.
 func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
 
-// Dial opens a stream to the listener at an address, which the agent offered, over this connection.
+// Dial opens a stream of this connection to the listener at an address, which the agent offered, or for hosts.Attach.
 func (r *Remote) Dial(ctx context.Context, address string) (*mux.Stream, error) {
-	r.carries.Store(true)
+	if address != hosts.AttachAddress { // what is attached has arrived with the answer
+		r.carries.Store(true)
+	}
 	s, err := r.streams.Open(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.host, err)

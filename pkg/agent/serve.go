@@ -171,14 +171,19 @@ func (c *session) shutdown() {
 	_ = c.host.Close() // no client is left for the error
 }
 
-// forward passes a stream of the client to the listener at an address, which the host offered. A client without
+// forward passes a stream of the client to a task, or to the listener at an address, which the host offered. A client without
 // restrictions may also reach the listeners of other agents of its account.
 func (c *session) forward(s *mux.Stream, address string) {
 	host, ok := c.host.(interface {
+		Attach(s *mux.Stream)
 		Forward(ctx context.Context, address string, s tcp.Socket, own bool) error
 	})
 	if !ok {
 		_ = s.Refuse("this host has no listeners")
+		return
+	}
+	if address == hosts.AttachAddress { // before the call that names the stream starts
+		host.Attach(s)
 		return
 	}
 	go func() {

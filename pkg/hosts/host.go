@@ -83,8 +83,6 @@ type Result struct {
 	Files *files.Account `json:"files,omitempty"`
 	// Blocks is the number of blocks in a stream that was limited to some.
 	Blocks uint64 `json:"blocks,omitempty"`
-	// Data is the stream of a Collect.
-	Data []byte `json:"data,omitempty"`
 	// Arrived is nil unless ReceiveStream.Report is set and the stream arrived.
 	Arrived *Arrived `json:"arrived,omitempty"`
 }

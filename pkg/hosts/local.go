@@ -51,6 +51,9 @@ type Local struct {
 	offers    map[string]*tcp.Listener // unused ones, by session id
 	accepting map[string]*tcp.Listener // that a Transfer waits for, by session id
 	links     map[string]*tcp.Link     // of Connect, by session id
+
+	attached attachments
+	places   transfer.Places
 }
 
 // SetStandard sets the standard input and output of the process, which device copies may use.

@@ -235,9 +235,6 @@ var OpTransfer = Op[Task, Result]{
 		case tree:
 			return 8 << 20
 		}
-		if _, to := t.kinds(); to == inline {
-			return 2 * MaxInline
-		}
 		return 0
 	},
 	check:  checkResult,

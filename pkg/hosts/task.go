@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/transfer"
 )
 
 // Task is a host's part of a transfer. Either it has two ends of one kind and needs no other host,
@@ -21,21 +22,21 @@ type Task struct {
 type kind string
 
 const (
-	none   kind = ""
-	stream kind = "stream"
-	drive  kind = "device"
-	volume kind = "volume" // a stream that a device stores
-	tree   kind = "files"
-	noise  kind = "noise"
-	dial   kind = "dial"
-	accept kind = "accept"
-	inline kind = "inline" // a stream within the request or the answer
+	none     kind = ""
+	stream   kind = "stream"
+	drive    kind = "device"
+	volume   kind = "volume" // a stream that a device stores
+	tree     kind = "files"
+	noise    kind = "noise"
+	dial     kind = "dial"
+	accept   kind = "accept"
+	attached kind = "attached" // a stream of the control connection
 	// nothing is the kind of Nothing, none that of a missing end.
 	nothing kind = "nothing"
 )
 
 // remote reports whether the end is a connection to another host.
-func (k kind) remote() bool { return k == dial || k == accept }
+func (k kind) remote() bool { return k == dial || k == accept || k == attached }
 
 // kinds returns the kinds of both ends, none for a missing end.
 func (t Task) kinds() (from, to kind) {
@@ -51,7 +52,7 @@ func (t Task) kinds() (from, to kind) {
 // Moves returns the kind of the data: stream, device, volume, files, noise or nothing.
 func (t Task) Moves() string {
 	from, to := t.kinds()
-	if from.remote() || from == inline || to == volume {
+	if from.remote() || to == volume {
 		return string(to)
 	}
 	return string(from)
@@ -61,16 +62,36 @@ func (t Task) Moves() string {
 // host.
 func (t Task) check() error {
 	from, to := t.kinds()
-	if i, ok := t.From.(Inline); ok && len(i.Data) > MaxInline {
-		return ErrNotSmall
+	if from == attached && to != stream || to == attached && from != stream {
+		return errors.New("only a stream passes the control connection")
 	}
-	if from == stream && (to == volume || to == inline) || from == inline && to == stream {
+	if from == stream && to == volume {
 		return nil
 	}
-	if from == none || to == none || from == inline || to == inline || from.remote() == to.remote() && (from != to || from.remote()) {
+	if from == none || to == none || from.remote() == to.remote() && (from != to || from.remote()) {
 		return errors.New("a task requires two ends of the same kind, or one end and a connection")
 	}
 	return nil
+}
+
+// attached returns the end that is a stream of the control connection.
+func (t Task) attached() (Attached, bool) {
+	if a, ok := t.From.(Attached); ok {
+		return a, true
+	}
+	a, ok := t.To.(Attached)
+	return a, ok
+}
+
+// options returns the options of the stream, which the source's end has if both are on this host. The source applies the
+// bandwidth limit.
+func (t Task) options() transfer.Options {
+	if _, received := t.From.(Attached); received {
+		options := OptionsOf(t.To)
+		options.BandLimit = 0
+		return options
+	}
+	return OptionsOf(t.From)
 }
 
 // device returns the task's part of a device copy.
@@ -103,12 +124,12 @@ func (t *Task) UnmarshalJSON(text []byte) (err error) {
 		return err
 	}
 	if t.From, err = decodeEnd(ends.From, map[kind]func([]byte) (From, error){
-		stream: decodeAs[From, SendStream], drive: decodeAs[From, ReadDevice], tree: decodeAs[From, SendFiles], noise: decodeAs[From, Noise], nothing: decodeAs[From, Nothing], inline: decodeAs[From, Inline], dial: decodeAs[From, Dial], accept: decodeAs[From, Accept],
+		stream: decodeAs[From, SendStream], drive: decodeAs[From, ReadDevice], tree: decodeAs[From, SendFiles], noise: decodeAs[From, Noise], nothing: decodeAs[From, Nothing], attached: decodeAs[From, Attached], dial: decodeAs[From, Dial], accept: decodeAs[From, Accept],
 	}); err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
 	if t.To, err = decodeEnd(ends.To, map[kind]func([]byte) (To, error){
-		stream: decodeAs[To, ReceiveStream], drive: decodeAs[To, WriteDevice], volume: decodeAs[To, WriteVolume], tree: decodeAs[To, ReceiveFiles], noise: decodeAs[To, Nowhere], nothing: decodeAs[To, Nothing], inline: decodeAs[To, Collect], dial: decodeAs[To, Dial], accept: decodeAs[To, Accept],
+		stream: decodeAs[To, ReceiveStream], drive: decodeAs[To, WriteDevice], volume: decodeAs[To, WriteVolume], tree: decodeAs[To, ReceiveFiles], noise: decodeAs[To, Nowhere], nothing: decodeAs[To, Nothing], attached: decodeAs[To, Attached], dial: decodeAs[To, Dial], accept: decodeAs[To, Accept],
 	}); err != nil {
 		return fmt.Errorf("to: %w", err)
 	}

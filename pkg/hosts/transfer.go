@@ -1,7 +1,6 @@
 package hosts
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -50,6 +49,9 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 	if err := t.check(); err != nil {
 		return res, err
 	}
+	if end, ok := t.attached(); ok {
+		return l.moveAttached(ctx, end, t, progress)
+	}
 	sends, err := l.connect(ctx, t.To)
 	if err != nil {
 		return res, err
@@ -70,7 +72,7 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 		d, err := device.Copy(ctx, d, link, l.std, progress)
 		return Result{Result: d.Result, Device: &d.Device}, err
 	case link == nil:
-		return l.copyLocal(ctx, t, progress)
+		return l.copyLocal(ctx, l, t, progress)
 	case sends != nil:
 		return l.send(ctx, t.From, link, progress)
 	}
@@ -251,32 +253,26 @@ func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress fun
 	return res, err
 }
 
-func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (res Result, err error) {
-	options := OptionsOf(t.From)
-	if kind(t.From.from()) == inline {
-		options = OptionsOf(t.To)
-		options.BandLimit = 0 // the source's host applied it
-	}
+// copyLocal moves data within this process.
+func (l *Local) copyLocal(ctx context.Context, ends Ends, t Task, progress func(transfer.Progress)) (res Result, err error) {
+	options := t.options()
 	release, err := l.memory.Reserve(&options, 0, false)
 	if err != nil {
 		return res, err
 	}
 	defer release()
-	src, err := l.OpenFrom(ctx, t.From)
+	src, err := ends.OpenFrom(ctx, t.From)
 	if err != nil {
 		return res, err
 	}
 	defer src.Close()
-	sink, err := l.OpenTo(ctx, t.To)
+	sink, err := ends.OpenTo(ctx, t.To)
 	if err != nil {
 		return res, err
 	}
 	defer l.limits.Share(&options)()
 	res.Result, err = transfer.Copy(ctx, src, sink, options, progress)
 	res.AddAccounts(src, sink)
-	if c, ok := sink.(*collectSink); ok && err == nil {
-		res.Data = c.data
-	}
 	if err == nil {
 		res.Blocks = BlocksOf(src)
 		l.addArrived(ctx, t.To, &res)
@@ -297,8 +293,6 @@ func (l *Local) OpenFrom(ctx context.Context, end From) (transfer.Source, error)
 		return l.packFiles(ctx, from.Archive)
 	case Noise:
 		return probe.Noise(from.Time), nil
-	case Inline:
-		return inlineSource{bytes.NewReader(from.Data)}, nil
 	}
 	return nil, fmt.Errorf("%T is not an end that this process opens", end)
 }
@@ -314,8 +308,6 @@ func (l *Local) OpenTo(ctx context.Context, end To) (transfer.Sink, error) {
 		return openVolume(ctx, to.Volume)
 	case Nowhere:
 		return probe.Discard(), nil
-	case Collect:
-		return &collectSink{}, nil
 	}
 	return nil, fmt.Errorf("%T is not an end that this process opens", end)
 }

@@ -165,9 +165,6 @@ func checkResult(t Task, r *Result) error {
 	if r.Digest != "" && !isHex(r.Digest, 16) {
 		return fmt.Errorf("%q is not a digest", cut(r.Digest))
 	}
-	if _, to := t.kinds(); len(r.Data) > MaxInline || (to == inline) != (len(r.Data) > 0) {
-		return fmt.Errorf("got %d bytes of a stream", len(r.Data))
-	}
 	if to, ok := t.To.(ReceiveStream); r.Arrived != nil && !(ok && to.Report) {
 		return errors.New("got the result of another task")
 	}

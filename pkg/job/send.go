@@ -242,6 +242,6 @@ func SendPlanned(ctx context.Context, req Send, d *plan.Dataset, earlier int, at
 	if err := m.ends.Open(ctx, rep); err != nil {
 		return nil, err
 	}
-	err := (&datasetMove{mover: m, planned: d, left: d}).try(ctx, 0)
+	err := (&datasetMove{mover: m, planned: d, left: d, passed: true}).try(ctx, 0)
 	return m.results, err
 }

@@ -35,8 +35,9 @@ type mover struct {
 	// pathError is its result.
 	checkPath func() error
 	pathError error
-	queue     *queue       // of small streams; nil = they do not wait for others
-	limitID   uint64       // of the streams, which together keep the bandwidth limit
+	gate      gate         // limits the datasets that use the hosts
+	small     gate         // limits the datasets that have only small streams
+	limitID   uint64       // of the streams, which together keep the limits
 	streams   atomic.Int64 // number of started streams
 	changed   atomic.Bool  // the source or the target may have changed
 	// reportsArrival makes the target report what the last stream of a dataset brought. This saves a listing
@@ -63,12 +64,10 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 	for _, d := range p.Datasets {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
-	gate := t.newGate()
-	remote := t.ends.Source.Conn.Do
-	if t.ends.Source.Conn.Local() {
-		remote = t.ends.Target.Conn.Do
+	if t.gate = t.req.Gate; t.gate == nil {
+		t.gate = newGate(max(1, t.req.Parallel))
 	}
-	t.queue = newQueue(ctx, remote, t.req.Parallel, gate)
+	t.small = newGate(maxSmall)
 	t.releaseUnsuitable()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
@@ -93,13 +92,12 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			}
 			left := *d
 			left.Steps = slices.Clone(d.Steps) // checkPath may read those of d
-			one := &datasetMove{mover: t.mover, planned: d, left: &left, turn: turn{gate: gate}}
-			end, err := one.begin(ctx)
-			if err != nil {
+			one := &datasetMove{mover: t.mover, planned: d, left: &left, end: func() {}}
+			defer func() { one.end() }()
+			if err := one.begin(ctx); err != nil {
 				st.err = ends.Interrupted(d.Source)
 				return
 			}
-			defer end()
 			l := ends.NewLoop(d.Source, t.req.Retries, t.rep.Log)
 			l.Try, l.Progress = one.try, one.replan
 			l.Retryable = func(err, before error) bool { return ends.Transient(err) && !ends.Repeated(before, err) }
@@ -123,12 +121,15 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 	return failed
 }
 
-// newGate returns the request's Gate, or one that limits datasets to Parallel.
-func (m *mover) newGate() func(context.Context) (func(), error) {
-	if m.req.Gate != nil {
-		return m.req.Gate
-	}
-	slots := make(chan struct{}, max(1, m.req.Parallel))
+// gate limits how many datasets pass it. It blocks until one more may pass, or returns an error after ctx ended.
+type gate = func(ctx context.Context) (release func(), err error)
+
+// maxSmall is the number of datasets whose small streams are on their way to or from the remote host, which limits how
+// many of them use ZFS at the same time. A restricted agent permits 64 calls of streams.
+const maxSmall = 48
+
+func newGate(limit int) gate {
+	slots := make(chan struct{}, limit)
 	return func(ctx context.Context) (func(), error) {
 		select {
 		case slots <- struct{}{}:
@@ -144,25 +145,37 @@ type datasetMove struct {
 	*mover
 	planned *plan.Dataset // at first; later plans must not destroy more
 	left    *plan.Dataset // what remains to be done
-	turn    turn
-	lost    bool // the connection was lost: if it is slow, a small stream may have taken too long
+	passed  bool          // the gate
+	end     func()        // lets other datasets pass
 }
 
-// begin takes a turn for the dataset. It returns an error after ctx ended.
-func (m *datasetMove) begin(ctx context.Context) (end func(), err error) {
-	leave := func() {}
-	if len(m.left.Steps) > 0 && m.queue != nil {
-		if _, inline := m.inline(&m.left.Steps[0]); inline {
-			if leave, err = m.queue.enter(ctx); err != nil {
-				return nil, err
-			}
+// begin waits until the dataset may use the hosts.
+func (m *datasetMove) begin(ctx context.Context) (err error) {
+	for i := range m.left.Steps {
+		step := &m.left.Steps[i]
+		if _, small := m.smallLink(step); !small || step.Receive.Rollback {
+			return m.pass(ctx)
 		}
 	}
-	if err := m.turn.take(ctx); err != nil {
-		leave()
-		return nil, err
+	if len(m.left.Steps) == 0 {
+		return m.pass(ctx)
 	}
-	return func() { m.turn.end(); leave() }, nil
+	m.end, err = m.small(ctx)
+	return err
+}
+
+// pass waits at the gate, unless the dataset has passed it.
+func (m *datasetMove) pass(ctx context.Context) error {
+	if m.passed {
+		return nil
+	}
+	release, err := m.gate(ctx)
+	if err != nil {
+		return err
+	}
+	before := m.end
+	m.passed, m.end = true, func() { release(); before() }
+	return nil
 }
 
 // try prepares the target dataset and moves the remaining streams in order.
@@ -281,25 +294,7 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*StepResult, error) {
 	step, id := &d.Steps[i], int(m.streams.Add(1))
 	m.rep.Started(id, d, i)
-	run := func(step *plan.Step) (res connect.Result, err error) {
-		link, err := m.linkFor(ctx, step)
-		if err != nil {
-			return res, err
-		}
-		count := connect.Count{Done: step.Done}
-		if step.Bytes > 0 {
-			count.Total = step.Done + step.Bytes
-		}
-		from, to := m.streamEnds(&link, d, step, m.reportsArrival && i == len(d.Steps)-1)
-		return connect.Run(ctx, link, from, to, count, func(p connect.Progress) { m.rep.Progress(id, p) })
-	}
-	res, err := run(step)
-	if errors.Is(err, hosts.ErrNotSmall) {
-		large := *step
-		large.Bytes = 0 // the estimate was too low
-		res, err = run(&large)
-	}
-	m.lost = m.lost || errors.Is(err, hosts.ErrLost)
+	res, err := m.run(ctx, d, i, func(p connect.Progress) { m.rep.Progress(id, p) })
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
 		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
@@ -320,11 +315,29 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 	return r, err
 }
 
+// run moves the stream of step i.
+func (m *datasetMove) run(ctx context.Context, d *plan.Dataset, i int, report func(connect.Progress)) (connect.Result, error) {
+	step := &d.Steps[i]
+	link, err := m.linkFor(ctx, step)
+	if err != nil {
+		return connect.Result{}, err
+	}
+	count := connect.Count{Done: step.Done}
+	if step.Bytes > 0 {
+		count.Total = step.Done + step.Bytes
+	}
+	from, to := m.streamEnds(&link, d, step, m.reportsArrival && i == len(d.Steps)-1)
+	return connect.Run(ctx, link, from, to, count, report)
+}
+
 // linkFor returns the link for a stream. If the first stream that needs a path was expected to be small,
 // it searches one during the move, as prepare does before it.
 func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step) (connect.Link, error) {
-	if l, ok := m.inline(step); ok {
+	if l, ok := m.smallLink(step); ok {
 		return l, nil
+	}
+	if err := m.pass(ctx); err != nil {
+		return m.ends.Link, err
 	}
 	m.ends.Opening.Lock()
 	defer m.ends.Opening.Unlock()
@@ -340,24 +353,17 @@ func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step) (connect.Lin
 	return m.ends.Link, m.pathError
 }
 
-// inline returns the link for a small stream, or false if the stream needs a path.
-func (m *datasetMove) inline(step *plan.Step) (connect.Link, bool) {
-	l, ok := m.ends.Chosen.Inline(inlineBytes(step))
-	if !ok || m.lost {
-		return l, false
-	}
-	if m.queue != nil && !step.Receive.Rollback { // nothing may come between checkNewSnapshots and a rollback
-		last := step == &m.left.Steps[len(m.left.Steps)-1] && m.ends.Source.Conn.Local() // otherwise the target still stores it
-		l = m.queue.through(l, &m.turn, last)
-	}
-	return l, true
+// smallLink returns the link for a small stream, or false if the stream needs a path.
+func (m *datasetMove) smallLink(step *plan.Step) (connect.Link, bool) {
+	return m.ends.Chosen.Small(smallBytes(step))
 }
 
 // streamEnds returns both ends of a stream over a link. report requests what arrived.
 func (m *mover) streamEnds(link *connect.Link, d *plan.Dataset, step *plan.Step, report bool) (connect.From, connect.To) {
 	options := smallStreamOptions(link.ForLink(streamOptions(m.req)), step.Bytes)
-	if options.BandLimit > 0 {
-		options.LimitID = m.limitID
+	options.LimitID = m.limitID
+	if !step.Receive.Rollback { // a rollback must not wait after checkNewSnapshots
+		options.Concurrent = min(max(1, m.req.Parallel), maxSmall)
 	}
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted data does not compress

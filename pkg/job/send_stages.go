@@ -151,7 +151,7 @@ func (t *sendJob) needsPath() bool {
 func (t *sendJob) largeSteps() iter.Seq[*plan.Step] {
 	return func(yield func(*plan.Step) bool) {
 		for _, st := range t.report.Plan.Streams() {
-			if _, inline := t.ends.Chosen.Inline(inlineBytes(st)); !inline && !yield(st) {
+			if _, small := t.ends.Chosen.Small(smallBytes(st)); !small && !yield(st) {
 				return
 			}
 		}
@@ -168,8 +168,8 @@ func (t *sendJob) releaseUnsuitable() {
 	t.ends.Link.Release()
 }
 
-// inlineBytes returns the size of a stream for connect.Link.Inline, 0 if it must not go inline.
-func inlineBytes(st *plan.Step) uint64 {
+// smallBytes returns the size of a stream for connect.Link.Small, 0 if it needs a path.
+func smallBytes(st *plan.Step) uint64 {
 	if len(st.Receive.Only) > 0 { // the source may read for hours before it finds a block
 		return 0
 	}
@@ -193,16 +193,16 @@ func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 	var largest uint64
 	small := p.Steps() > 0
 	for d, st := range p.Streams() {
-		_, inline := l.Inline(inlineBytes(st))
-		small = small && inline
+		_, ok := l.Small(smallBytes(st))
+		small = small && ok
 		sealed, open, unknown = sealed || d.Encrypted, open || !d.Encrypted, unknown || st.Bytes == 0
 		largest = max(largest, st.Bytes)
 	}
 	if unknown {
 		largest = 0
 	}
-	if inline, ok := l.Inline(largest); ok && small {
-		return inline.Report(false, false)
+	if one, ok := l.Small(largest); ok && small {
+		return one.Report(false, false)
 	}
 	return l.ForSize(largest).Report(sealed, open)
 }

@@ -16,8 +16,10 @@ type Options struct {
 	CompressThreads int    `json:"compress_threads,omitempty"`
 	// Stall is how long a transfer may make no progress; 0 = DefaultStall.
 	Stall time.Duration `json:"stall,omitempty"`
-	// LimitID is the same for all streams that together keep BandLimit; 0 = only this stream.
-	LimitID uint64 `json:"bwlimit_id,string,omitempty"`
+	// Concurrent limits how many streams in the control connection run on a host at the same time; 0 = no limit. See Places.
+	Concurrent int `json:"concurrent,omitempty"`
+	// LimitID is the same for all streams that together keep BandLimit and Concurrent; 0 = only this stream keeps BandLimit.
+	LimitID uint64 `json:"limit_id,string,omitempty"`
 
 	bucket    *bucket // set by Limits.Share
 	lowLevels bool    // "auto" does not use the highest level; set by Memory.Reserve

@@ -39,7 +39,7 @@ var checkedFields = map[reflect.Type][]string{
 		"Mode Streams PortHigh"), // tcp.Listen limits these
 	reflect.TypeFor[tcp.Ticket]():          fieldNames("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
 	reflect.TypeFor[transport.Socket]():    fieldNames("Window", "Congestion"),
-	reflect.TypeFor[transfer.Options]():    fieldNames("Buffer Block BandLimit CompressThreads Stall", "Compress LimitID"),
+	reflect.TypeFor[transfer.Options]():    fieldNames("Buffer Block BandLimit CompressThreads Stall", "Compress Concurrent LimitID"),
 	reflect.TypeFor[hosts.Task]():          fieldNames("From To", ""),
 	reflect.TypeFor[hosts.SendStream]():    fieldNames("Spec Options", "Only"),
 	reflect.TypeFor[hosts.ReceiveStream](): fieldNames("Spec Options", "Report"),
@@ -48,8 +48,7 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[hosts.Dial]():          fieldNames("Ticket", ""),
 	reflect.TypeFor[hosts.Accept]():        fieldNames("", "Session"),
 	reflect.TypeFor[hosts.Nothing]():       fieldNames("", ""),
-	reflect.TypeFor[hosts.Inline]():        fieldNames("", "Data"), // the other end is checked
-	reflect.TypeFor[hosts.Collect]():       fieldNames("", ""),
+	reflect.TypeFor[hosts.Attached]():      fieldNames("", "Number Stream"), // the other end is checked
 	reflect.TypeFor[zfs.DrillClone]():      fieldNames("Snapshot Writable KeyFile Among", "Job"),
 	reflect.TypeFor[zfs.DrillClones]():     fieldNames("Datasets", "Job"),
 	reflect.TypeFor[zfs.DivergedCopy]():    fieldNames("Dataset As", "GUID"),

@@ -58,7 +58,7 @@ func mayTransfer(ctx context.Context, g *Guard, t *hosts.Task) error {
 func (g *Guard) checkConnection(end any) error {
 	switch e := end.(type) {
 	case hosts.Accept, // its offer was checked
-		hosts.Nothing, hosts.Inline, hosts.Collect: // the other end is checked
+		hosts.Nothing, hosts.Attached: // the other end is checked
 		return nil
 	case hosts.Dial:
 		host, _, err := net.SplitHostPort(e.Ticket.Address)

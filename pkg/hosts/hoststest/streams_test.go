@@ -1,7 +1,9 @@
 package hoststest
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfstest"
@@ -137,43 +140,98 @@ func (s *suite) testLocalCopy(t *testing.T, p testPool) {
 	require.False(t, exists(t, p, p.Dataset("c")))
 }
 
-// testInline moves small streams in messages. A truncated one never becomes a snapshot.
-func (s *suite) testInline(t *testing.T, p testPool) {
+// attach returns a stream of the connection to a host, and the end for it in a task for the host.
+func attach(t *testing.T, h hosts.Host) (here *mux.Stream, end hosts.Attached) {
+	if _, local := h.(*hosts.Local); !local {
+		end, err := hosts.Attach(t.Context(), h)
+		require.NoError(t, err)
+		return end.Stream, hosts.Attached{Number: end.Number}
+	}
+	up, upWriter := io.Pipe()
+	down, downWriter := io.Pipe()
+	a, b := mux.New(upWriter, ""), mux.New(downWriter, "")
+	accepted := make(chan *mux.Stream, 1)
+	b.Accept = func(s *mux.Stream, _ string) { accepted <- s }
+	go func() { _ = b.Run(up) }()
+	go func() { _ = a.Run(down) }()
+	t.Cleanup(func() { _, _, _, _ = up.Close(), upWriter.Close(), down.Close(), downWriter.Close() })
+	here, err := a.Open(t.Context(), hosts.AttachAddress)
+	require.NoError(t, err)
+	return here, hosts.Attached{Stream: <-accepted}
+}
+
+// testAttached moves streams in the control connection. One that ends early never becomes a snapshot.
+func (s *suite) testAttached(t *testing.T, p testPool) {
 	ds, target := p.Create("a"), p.Dataset("b")
 	p.Write(ds, "file", 16<<10, 1)
 	p.Snapshot(ds, "x")
 	p.Write(ds, "more", 16<<10, 2)
 	p.Snapshot(ds, "y")
-	p.Write(ds, "much", 2<<20, 3)
+	p.Write(ds, "much", 12<<20, 3) // more than a window
 	p.Snapshot(ds, "z")
-	fetch := func(spec zfs.SendSpec) (hosts.Result, error) {
-		return hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.Collect{}})
-	}
-	store := func(data []byte, spec zfs.SendSpec, report bool) (hosts.Result, error) {
-		return hosts.Call(t.Context(), s.target, hosts.OpTransfer,
-			hosts.Task{From: hosts.Inline{Data: data}, To: hosts.ReceiveStream{Spec: s.into(t, spec, target), Report: report}})
-	}
-	for _, spec := range []zfs.SendSpec{{Dataset: ds, To: "x", Flags: packed()}, {Dataset: ds, From: "@x", To: "y", Flags: packed()}} {
-		sent, err := fetch(spec)
+	fetch := func(spec zfs.SendSpec) (data []byte, sent hosts.Result) {
+		here, end := attach(t, s.source)
+		defer here.Close()
+		read := make(chan error)
+		go func() {
+			var err error
+			data, err = io.ReadAll(here)
+			read <- err
+		}()
+		sent, err := hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: spec}, To: end})
 		require.NoError(t, err)
-		require.Len(t, sent.Data, int(sent.Bytes))
-		for _, cut := range []int{1, len(sent.Data) / 2, len(sent.Data) - zfs.RecordSize, len(sent.Data) - 1} {
-			_, err = store(sent.Data[:cut], spec, true)
-			require.Error(t, err, "%d bytes", cut)
-			require.False(t, exists(t, p, target+"@"+spec.To), "%d bytes", cut)
-			if exists(t, p, target) && !slices.Contains([]string{"", "-"}, p.Get(target, "receive_resume_token")) {
-				require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, target))
-			}
+		require.NoError(t, <-read)
+		require.Len(t, data, int(sent.Bytes))
+		return data, sent
+	}
+	store := func(data []byte, spec zfs.SendSpec, end func(*mux.Stream) error) (hosts.Result, error) {
+		here, there := attach(t, s.target)
+		defer here.Close()
+		go func() {
+			_, _ = here.Write(data) // the host may refuse the stream
+			_ = end(here)
+		}()
+		return hosts.Call(t.Context(), s.target, hosts.OpTransfer,
+			hosts.Task{From: there, To: hosts.ReceiveStream{Spec: s.into(t, spec, target), Report: true}})
+	}
+	broken := func(s *mux.Stream) error { return s.Refuse("the disk fell off") }
+	absent := func(spec zfs.SendSpec, err error, what any) {
+		require.Error(t, err, what)
+		require.False(t, exists(t, p, target+"@"+spec.To), what)
+		if exists(t, p, target) && !slices.Contains([]string{"", "-"}, p.Get(target, "receive_resume_token")) {
+			require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, target))
 		}
-		received, err := store(sent.Data, spec, true)
+	}
+	for _, spec := range []zfs.SendSpec{{Dataset: ds, To: "x", Flags: packed()}, {Dataset: ds, From: "@x", To: "y", Flags: packed()}, {Dataset: ds, From: "@y", To: "z", Flags: packed()}} {
+		data, sent := fetch(spec)
+		for _, cut := range []int{0, 1, len(data) / 2, len(data) - zfs.RecordSize, len(data) - 1} {
+			_, err := store(data[:cut], spec, (*mux.Stream).CloseWrite)
+			absent(spec, err, cut)
+		}
+		_, err := store(data, spec, broken)
+		absent(spec, err, "the end of data is missing")
+		require.ErrorContains(t, err, "the disk fell off")
+		received, err := store(data, spec, (*mux.Stream).CloseWrite)
 		require.NoError(t, err)
 		require.Equal(t, sent.Digest, received.Digest)
 		require.Equal(t, p.Get(ds+"@"+spec.To, "guid"), fmt.Sprint(received.Arrived.GUID))
 		s.requireSame(t, p, spec, target)
 	}
-	_, err := fetch(zfs.SendSpec{Dataset: ds, From: "@y", To: "z", Flags: packed()})
-	require.ErrorIs(t, err, hosts.ErrNotSmall)
 	requireEnded(t, p)
+
+	// The other end learns why a stream ends early.
+	here, end := attach(t, s.source)
+	_, err := hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "none"}}, To: end})
+	requireKind(t, err, zfs.NotFound)
+	_, err = here.Read(make([]byte, 1))
+	require.ErrorAs(t, err, new(*mux.Refused))
+
+	// A stream that waits for its sender ends with its request.
+	ctx, cancel := context.WithCancel(t.Context())
+	_, end = attach(t, s.target)
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, err = hosts.Call(ctx, s.target, hosts.OpTransfer, hosts.Task{From: end, To: hosts.ReceiveStream{Spec: s.into(t, zfs.SendSpec{Dataset: ds, To: "z"}, p.Dataset("c"))}})
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // testChain sends a chain with streams of every kind: full, range, from a bookmark, of a clone and

@@ -77,7 +77,7 @@ func streams() []test[testPool] {
 		{"an ended context", (*suite).testEndedContext},
 		{"digest", (*suite).testDigest},
 		{"a local copy", (*suite).testLocalCopy},
-		{"a stream within the messages", (*suite).testInline},
+		{"a stream in the control connection", (*suite).testAttached},
 		{"progress", (*suite).testProgress},
 		{"cancel, then resume", (*suite).testCancel},
 		{"cancel of one end", (*suite).testCancelOneEnd},

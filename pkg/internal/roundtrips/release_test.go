@@ -3,7 +3,6 @@ package roundtrips
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -74,49 +73,4 @@ func TestUnusedConnections(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestUnexpectedPath expects that a stream that is larger than its estimate gets a data connection like
-// any large stream: the search keeps its connections for it. If no other path is possible, it goes through ssh.
-func TestUnexpectedPath(t *testing.T) {
-	for _, blocked := range []bool{false, true} {
-		inWorld(t, func(w *world) {
-			t := w.t
-			w.net.Refuses = blocked
-			w.snapshot("1", 1<<20)
-			w.estimate = []uint64{1000}
-			send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, nil)
-			if blocked {
-				at := hosts.New(w)
-				require.NoError(t, send(at))
-				require.Equal(t, "ssh", report.Results[0].Wire)
-				require.NoError(t, at.Close())
-				time.Sleep(time.Minute)
-				return
-			}
-			trips, timeline := w.measure(send)
-			require.LessOrEqual(t, trips, 7.0, timeline)
-			require.Equal(t, 1, strings.Count(timeline, "`offer`"), timeline)
-			require.Equal(t, "tls", report.Results[0].Wire)
-		})
-	}
-}
-
-// TestInterruptedPathSearch loses the connection while a stream that is larger than its estimate waits for
-// a path. It expects the next try to search a path again.
-func TestInterruptedPathSearch(t *testing.T) {
-	inWorld(t, func(w *world) {
-		t := w.t
-		w.net.Refuses = true
-		w.snapshot("1", 1<<20)
-		w.estimate = []uint64{1000}
-		w.losesOffers = 4 // of two searches, which try twice
-		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Retries = 1 })
-		at := hosts.New(w)
-		require.NoError(t, send(at))
-		require.Equal(t, "ssh", report.Results[len(report.Results)-1].Wire)
-		require.GreaterOrEqual(t, w.logins, 5)
-		require.NoError(t, at.Close())
-		time.Sleep(time.Minute)
-	})
 }

@@ -90,7 +90,7 @@ func (tcpCarrier) limit(_ *session, limit string) string { return limit }
 
 func (tcpCarrier) run(ctx context.Context, m *session) error {
 	if ticket, ok := m.link.takePrepared(m.bytes); ok {
-		if err := m.runBothEnds(ctx, ticket); !errors.Is(err, hosts.ErrNoListener) {
+		if err := m.connectEnds(ctx, ticket); !errors.Is(err, hosts.ErrNoListener) {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (tcpCarrier) run(ctx context.Context, m *session) error {
 	if err != nil {
 		return err
 	}
-	return m.runBothEnds(ctx, ticket)
+	return m.connectEnds(ctx, ticket)
 }
 
 // offer opens the listener on its host.
@@ -126,15 +126,27 @@ const (
 	peerLossGrace = time.Second
 )
 
+// half is a host's part of a transfer.
+type half struct {
+	on hosts.Runner
+	hosts.Task
+}
+
+// connectEnds runs both halves over the connections of a ticket.
+func (m *session) connectEnds(ctx context.Context, ticket tcp.Ticket) error {
+	return m.runBothEnds(ctx, half{hosts.By(m.from.Host.Do), hosts.Task{From: m.from.What, To: m.peerEnd(m.from.Host, ticket)}},
+		half{hosts.By(m.to.Host.Do), hosts.Task{From: m.peerEnd(m.to.Host, ticket), To: m.to.What}})
+}
+
 // runBothEnds runs both halves and returns the root cause of a failure.
-func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
+func (m *session) runBothEnds(ctx context.Context, send, receive half) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var sendErr, receiveErr error
 	var wg sync.WaitGroup
-	runEnd := func(h Host, t hosts.Task, res *hosts.Result, errp *error, progress func(transfer.Progress)) {
+	runEnd := func(h half, res *hosts.Result, errp *error, progress func(transfer.Progress)) {
 		defer wg.Done()
-		*res, *errp = hosts.Watch(ctx, hosts.By(h.Do), hosts.OpTransfer, t, progress)
+		*res, *errp = hosts.Watch(ctx, h.on, hosts.OpTransfer, h.Task, progress)
 		if *errp == nil {
 			return
 		}
@@ -153,8 +165,8 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 		time.AfterFunc(timeout, cancel)
 	}
 	wg.Add(2)
-	go runEnd(m.from.Host, hosts.Task{From: m.from.What, To: m.peerEnd(m.from.Host, ticket)}, &m.sent, &sendErr, m.monitor.sent)
-	go runEnd(m.to.Host, hosts.Task{From: m.peerEnd(m.to.Host, ticket), To: m.to.What}, &m.received, &receiveErr, func(p transfer.Progress) {
+	go runEnd(send, &m.sent, &sendErr, m.monitor.sent)
+	go runEnd(receive, &m.received, &receiveErr, func(p transfer.Progress) {
 		if p.Bytes > 0 {
 			m.link.used.Store(true)
 		}
@@ -217,7 +229,7 @@ func (sshCarrier) run(ctx context.Context, m *session) error {
 		return err
 	}
 	m.through = m.link.listener.Shell()
-	return m.runBothEnds(ctx, ticket)
+	return m.connectEnds(ctx, ticket)
 }
 
 // agentlessCarrier moves data to or from hosts without zxfer. This process moves the bytes that their

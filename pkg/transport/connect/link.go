@@ -2,7 +2,6 @@ package connect
 
 import (
 	"cmp"
-	"context"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -50,8 +49,6 @@ type Link struct {
 	// expected is the stream for which Open keeps its connections, nil = none. ready holds them.
 	expected *stream
 	ready    *atomic.Pointer[prepared]
-	// remote runs the remote end of an inline stream, see WithRemote; nil = directly.
-	remote func(ctx context.Context, r *hosts.Request, bytes int) error
 }
 
 // ForSize returns the link with the connections for a stream of about that many bytes.

@@ -55,7 +55,7 @@ type Result struct {
 }
 
 // Speed is the duration of a transfer and its mean rate. The duration of a small stream that waited for others
-// (see Link.WithRemote) counts only the work of both hosts.
+// (see Link.Small) counts only the work of both hosts.
 type Speed struct {
 	Seconds float64 `json:"seconds"`
 	Rate    uint64  `json:"bytes_per_second"`
@@ -106,7 +106,7 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 		r.Bytes = m.monitor.arrived()
 	}
 	took := time.Since(started)
-	if m.link.remote != nil { // it also waited for other streams
+	if _, ok := m.link.carrier.(controlCarrier); ok { // it also waited for other streams
 		took = min(took, m.sent.Elapsed+m.received.Elapsed)
 	}
 	r.Speed = SpeedOf(r.Bytes, took.Seconds())

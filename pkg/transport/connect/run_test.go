@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -354,34 +356,36 @@ func TestLostTargetKeepsSource(t *testing.T) {
 	require.NoError(t, source.result)
 }
 
-// TestWaitingIsNotTheDurationOfAStream lets a small stream wait for others on their way to the remote host.
+// attachable is a host whose connection carries streams.
+type attachable struct {
+	plain
+	session *mux.Session
+}
+
+func (a attachable) Dial(ctx context.Context, address string) (*mux.Stream, error) {
+	return a.session.Open(ctx, address)
+}
+
+// TestWaitingIsNotTheDurationOfAStream lets a small stream wait for others on the remote host.
 func TestWaitingIsNotTheDurationOfAStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		moves := func(_ context.Context, task hosts.Task) (r hosts.Result, err error) {
-			time.Sleep(2 * time.Second)
-			r.Bytes, r.Elapsed = 8000, 2*time.Second
-			if task.To == (hosts.Collect{}) {
-				r.Data = make([]byte, 8000)
-			}
-			return r, nil
+		waits := func(wait time.Duration) plain {
+			return plain{transfer: func(context.Context, hosts.Task) (r hosts.Result, err error) {
+				time.Sleep(wait + 2*time.Second)
+				r.Bytes, r.Elapsed = 8000, 2*time.Second
+				return r, nil
+			}}
 		}
 		facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
-		local, remote := &host{site: plain{transfer: moves}}, &host{label: "b", site: plain{transfer: moves}}
-		l, ok := mustChoose(t, transport.Settings{}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}).Inline(8000)
+		session := mux.New(io.Discard, "")
+		defer session.End(io.EOF)
+		local, remote := &host{site: waits(0)}, &host{label: "b", site: attachable{waits(time.Hour), session}}
+		l, ok := mustChoose(t, transport.Settings{}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}).Small(8000)
 		require.True(t, ok)
-		run := func(l Link) Result {
-			res, err := Run(t.Context(), l, From{Host: local, What: hosts.SendStream{}}, To{remote, hosts.ReceiveStream{}}, Count{Total: 8000}, nil)
-			require.NoError(t, err)
-			return res
-		}
-		want := Speed{Seconds: 4, Rate: 2000}
-		require.Equal(t, want, run(l).Speed)
-		l = l.WithRemote(func(ctx context.Context, r *hosts.Request, _ int) error {
-			time.Sleep(time.Hour)
-			return hosts.By(remote.Do).Run(ctx, r)
-		})
-		require.Equal(t, want, run(l).Speed)
+		res, err := Run(t.Context(), l, From{Host: local, What: hosts.SendStream{}}, To{remote, hosts.ReceiveStream{}}, Count{Total: 8000}, nil)
+		require.NoError(t, err)
+		require.Equal(t, Speed{Seconds: 4, Rate: 2000}, res.Speed)
 	})
 }
 

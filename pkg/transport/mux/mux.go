@@ -35,6 +35,10 @@ const (
 // MaxStreams limits the open streams of a session, without the control stream. Further ones are refused.
 const MaxStreams = 64
 
+// maxOpened limits the streams that this end opens: further ones wait. The other end may not know yet that some of
+// MaxStreams have ended.
+const maxOpened = 48
+
 // A frame is a header and its payload. The header is the number of the stream (4 bytes), the kind (1 byte) and the
 // length of the payload (3 bytes), big-endian.
 const headerSize = 8
@@ -61,6 +65,7 @@ type Session struct {
 	done    chan struct{} // closed when the session has ended
 	written chan struct{} // closed when nothing more is written
 
+	opened  chan struct{} // holds a value for each stream that this end opened
 	opening chan struct{} // holds a value while an open frame is queued: their numbers rise
 	resets  atomic.Int32  // reset frames that wait for the queue
 
@@ -77,7 +82,8 @@ const maxQueued = 4
 // precedes its frames. Its control stream is open. A failed write is the end of the connection, as the end of its
 // input is.
 func New(out io.Writer, preface string) *Session {
-	s := &Session{queue: make(chan item, maxQueued), done: make(chan struct{}), written: make(chan struct{}), opening: make(chan struct{}, 1),
+	s := &Session{queue: make(chan item, maxQueued), done: make(chan struct{}), written: make(chan struct{}), opened: make(chan struct{}, maxOpened),
+		opening: make(chan struct{}, 1),
 		streams: map[uint32]*Stream{}, last: controlID}
 	s.streams[controlID] = newStream(s, controlID)
 	s.queue <- item{frame: []byte(preface)}
@@ -146,24 +152,32 @@ func (s *Session) Control() *Stream {
 }
 
 // Open opens a stream. If the other end refuses it, reads and writes return the reason. The streams of a session are
-// opened by one end only. ctx ends a wait for the connection.
+// opened by one end only. Open waits for the connection, and while maxOpened streams are open. ctx ends the wait.
 func (s *Session) Open(ctx context.Context, address string) (*Stream, error) {
 	if len(address) > maxAddress {
 		return nil, fmt.Errorf("address of %d bytes, more than %d", len(address), maxAddress)
 	}
-	select {
-	case s.opening <- struct{}{}:
-		defer func() { <-s.opening }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	for _, place := range []chan struct{}{s.opened, s.opening} {
+		select {
+		case place <- struct{}{}:
+		case <-s.done:
+			return nil, s.ended()
+		case <-ctx.Done():
+			if place == s.opening {
+				<-s.opened
+			}
+			return nil, context.Cause(ctx)
+		}
 	}
+	defer func() { <-s.opening }()
 	s.mu.Lock()
-	if err := s.openError(); err != nil {
+	if s.err != nil {
 		s.mu.Unlock()
-		return nil, err
+		return nil, s.err
 	}
 	s.last++
 	t := newStream(s, s.last)
+	t.opened = true
 	s.streams[t.id] = t
 	s.mu.Unlock()
 	if err := s.write(t.id, kindOpen, []byte(address), ctx.Done()); err != nil {
@@ -171,16 +185,6 @@ func (s *Session) Open(ctx context.Context, address string) (*Stream, error) {
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	return t, nil
-}
-
-func (s *Session) openError() error {
-	switch {
-	case s.err != nil:
-		return s.err
-	case len(s.streams) > MaxStreams:
-		return fmt.Errorf("more than %d streams at once", MaxStreams)
-	}
-	return nil
 }
 
 // Run reads frames from in until it ends, and then fails all streams. It returns io.EOF if the input ended
@@ -286,13 +290,14 @@ func (s *Session) accept(id uint32, address string) error {
 		return fmt.Errorf("%w: stream %d was opened", errFrame, id)
 	}
 	s.last = id
-	t, refused := newStream(s, id), s.openError()
-	if refused == nil {
+	t := newStream(s, id)
+	full := len(s.streams) > MaxStreams
+	if !full {
 		s.streams[id] = t
 	}
 	s.mu.Unlock()
-	if refused != nil {
-		s.reset(id, refused.Error())
+	if full {
+		s.reset(id, fmt.Sprintf("more than %d streams at once", MaxStreams))
 		return nil
 	}
 	s.Accept(t, address)
@@ -348,8 +353,12 @@ func (s *Session) reset(id uint32, reason string) {
 func (s *Session) forget(t *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.id != controlID && s.streams[t.id] == t {
-		delete(s.streams, t.id)
+	if t.id == controlID || s.streams[t.id] != t {
+		return
+	}
+	delete(s.streams, t.id)
+	if t.opened {
+		<-s.opened
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 type Stream struct {
 	session *Session
 	id      uint32
+	opened  bool // by this end
 
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -73,13 +74,21 @@ func (t *Stream) receive(kind byte, payload []byte) error {
 	case kindReset:
 		why := fmt.Errorf("%w: the other end closed the stream", io.ErrUnexpectedEOF)
 		if len(payload) > 0 {
-			why = errors.New(printable.Line(string(payload)))
+			why = &Refused{printable.Line(string(payload))}
 		}
 		t.abortLocked(why)
 		t.session.forget(t)
 	}
 	return nil
 }
+
+// Refused is the error of a stream that the other end closed for a reason.
+type Refused struct{ Reason string }
+
+func (r *Refused) Error() string { return r.Reason }
+
+// ID returns the number of the stream, which both ends of the session know.
+func (t *Stream) ID() uint32 { return t.id }
 
 // keepLocked stores received data. Pieces share chunks, so that they need little more memory than their bytes.
 func (t *Stream) keepLocked(data []byte) {
