@@ -19,22 +19,22 @@ import (
 // damaged blocks of an incremental stream, the damaged blocks of the full stream, the full stream.
 
 // chooseBlocks limits the stream of a dataset to its damaged blocks, if they are known.
-func (d *Dataset) chooseBlocks(damage *zfs.Damage) {
-	b := damage.BlocksOf(d.Dataset)
-	d.only, d.metadata, d.Blocks, d.Whole = b.Data, b.LiveMetadata, b.Data.Total(), ""
+func (d *healing) chooseBlocks(damage *zfs.Damage) {
+	b := damage.BlocksOf(d.report.Dataset)
+	d.only, d.metadata, d.report.Blocks, d.report.Whole = b.Data, b.LiveMetadata, b.Data.Total(), ""
 	switch {
 	case damage.Unlisted:
-		d.Whole = "ZFS does not list the errors"
+		d.report.Whole = "ZFS does not list the errors"
 	case damage.NoBlocks != "":
-		d.Whole = damage.NoBlocks
+		d.report.Whole = damage.NoBlocks
 	case len(d.only) == 0:
-		d.Whole = "the error log of the pool lists no damaged data of it"
+		d.report.Whole = "the error log of the pool lists no damaged data of it"
 	case d.pair.relayed:
-		d.Whole = "zxfer does not run on " + d.pair.good.HostName() + ": this host selects the blocks"
+		d.report.Whole = "zxfer does not run on " + d.pair.good.HostName() + ": this host selects the blocks"
 	}
-	d.SendBytes = d.Bytes
-	if d.Whole == "" && d.pair.blockSize > 0 && d.Blocks < math.MaxUint64/d.pair.blockSize {
-		d.SendBytes = min(d.Bytes, d.Blocks*d.pair.blockSize)
+	d.report.SendBytes = d.report.Bytes
+	if d.report.Whole == "" && d.pair.blockSize > 0 && d.report.Blocks < math.MaxUint64/d.pair.blockSize {
+		d.report.SendBytes = min(d.report.Bytes, d.report.Blocks*d.pair.blockSize)
 	}
 }
 
@@ -50,9 +50,9 @@ func blockSize(d *zfs.Dataset) uint64 {
 
 // widen prepares another stream after one that may not have healed everything. damaged means that a
 // file is still unreadable. It reports whether there is another stream to send.
-func (d *Dataset) widen(rep job.Reporter, damaged bool) bool {
+func (d *healing) widen(rep job.Reporter, damaged bool) bool {
 	switch {
-	case d.Since != "":
+	case d.report.Since != "":
 		d.useFull(rep)
 	case damaged && len(d.only) > 0 && !d.metadata:
 		d.useWhole(rep, "the damaged blocks were not enough")
@@ -63,20 +63,20 @@ func (d *Dataset) widen(rep job.Reporter, damaged bool) bool {
 }
 
 // useFull replaces an incremental stream with the full one.
-func (d *Dataset) useFull(rep job.Reporter) {
-	rep.Log(d.Dataset + ": the changes since @" + d.Since + " are not enough: reading all data")
-	d.Since, d.base, d.Bytes, d.FullBytes = "", 0, d.FullBytes, 0
+func (d *healing) useFull(rep job.Reporter) {
+	rep.Log(d.report.Dataset + ": the changes since @" + d.report.Since + " are not enough: reading all data")
+	d.report.Since, d.base, d.report.Bytes, d.report.FullBytes = "", 0, d.report.FullBytes, 0
 }
 
 // useWhole replaces the damaged blocks with the whole stream.
-func (d *Dataset) useWhole(rep job.Reporter, why string) {
-	rep.Log(d.Dataset + ": sending the whole stream: " + why)
-	d.only, d.Blocks, d.Whole, d.SendBytes = nil, 0, why, d.Bytes
+func (d *healing) useWhole(rep job.Reporter, why string) {
+	rep.Log(d.report.Dataset + ": sending the whole stream: " + why)
+	d.only, d.report.Blocks, d.report.Whole, d.report.SendBytes = nil, 0, why, d.report.Bytes
 }
 
 // refusal returns why zfs receive refused a stream of damaged blocks although it may accept the whole
 // stream, or "".
-func (d *Dataset) refusal(err error) string {
+func (d *healing) refusal(err error) string {
 	var failed *zfs.Error
 	if len(d.only) == 0 || !errors.As(err, &failed) || failed.Op != zfs.OpReceive || errors.Is(err, tcp.ErrConnectionLost) || cannotReconstruct(failed) {
 		return ""
@@ -93,12 +93,12 @@ func cannotReconstruct(e *zfs.Error) bool {
 }
 
 // checkMetadata returns an error if a stream of damaged blocks healed everything except metadata.
-func (d *Dataset) checkMetadata() error {
+func (d *healing) checkMetadata() error {
 	if len(d.only) == 0 || !d.metadata {
 		return nil
 	}
 	return fault.Failf(d.pair.restoreHint("restore the data", d.common), "%s healed, but metadata is also damaged, which streams do not contain",
-		english.Plural(int(min(d.Blocks, math.MaxInt)), "block is", "blocks are"))
+		english.Plural(int(min(d.report.Blocks, math.MaxInt)), "block is", "blocks are"))
 }
 
 // restoreHint returns the command that restores the good data under a new name.
@@ -110,30 +110,30 @@ func (p *healPair) restoreHint(what, snapshot string) string {
 // nextRound prepares another stream for each dataset whose live data the scrub found damaged. It
 // reports whether there is one. The damage may be new, or the reread used cached data.
 func (h *healJob) nextRound() (any bool) {
-	for _, d := range h.report.Datasets {
+	for _, d := range h.datasets {
 		live := slices.ContainsFunc(h.report.Objects, func(t *Object) bool {
-			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
+			return t.Dataset == d.report.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
 		})
-		switch now := h.found.BlocksOf(d.Dataset); {
-		case d.Why != "" || d.Healed && !live:
+		switch now := h.found.BlocksOf(d.report.Dataset); {
+		case d.report.Why != "" || d.report.Healed && !live:
 			continue
-		case !d.Healed: // the scrub found it
-		case len(d.only) == 0 && d.Since == "", len(d.only) > 0 && len(now.Data) == 0: // nothing else to send
+		case !d.report.Healed: // the scrub found it
+		case len(d.only) == 0 && d.report.Since == "", len(d.only) > 0 && len(now.Data) == 0: // nothing else to send
 			continue
 		case len(d.only) > 0 && !d.only.Contains(now.Data):
-			if d.Since != "" {
+			if d.report.Since != "" {
 				d.useFull(h.rep)
 			}
-			h.rep.Log(d.Dataset + ": the scrub found more damaged blocks")
+			h.rep.Log(d.report.Dataset + ": the scrub found more damaged blocks")
 			d.chooseBlocks(&h.found)
-		case d.Since != "":
+		case d.report.Since != "":
 			d.useFull(h.rep)
 		default:
 			d.useWhole(h.rep, "the scrub still finds the damaged blocks")
 		}
 		any = true
-		if d.Healed {
-			d.Healed, d.Partial = false, true
+		if d.report.Healed {
+			d.report.Healed, d.report.Partial = false, true
 			d.pair.shared = nil // hours have passed: check both datasets again
 		}
 	}

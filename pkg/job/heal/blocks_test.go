@@ -324,7 +324,7 @@ func TestHostileBlocks(t *testing.T) {
 // TestRefusalOfBlocks expects that only refusals that the whole stream may avoid lead to it.
 func TestRefusalOfBlocks(t *testing.T) {
 	t.Parallel()
-	d := &Dataset{only: zfs.Blocks{{Object: 1, First: 0, Count: 1}}}
+	d := &healing{only: zfs.Blocks{{Object: 1, First: 0, Count: 1}}}
 	for _, kind := range []zfs.Kind{zfs.Unplanned, zfs.PoolFault, zfs.NoSpace, zfs.Busy, zfs.Killed, zfs.Permission} {
 		require.Empty(t, d.refusal(&zfs.Error{Kind: kind, Op: zfs.OpReceive}), kind)
 	}

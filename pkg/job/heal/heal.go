@@ -78,9 +78,14 @@ type Dataset struct {
 	SendBytes uint64 `json:"send_bytes,omitempty"`
 	Sent      uint64 `json:"sent_bytes,omitempty"`
 	Read      uint64 `json:"read_bytes,omitempty"`
-	base      uint64 // GUID of Since
-	only      zfs.Blocks
-	complete  bool // the last stream had all blocks of only
+}
+
+// healing is a damaged dataset with the state of its heal.
+type healing struct {
+	report   *Dataset
+	base     uint64 // GUID of Since
+	only     zfs.Blocks
+	complete bool // the last stream had all blocks of only
 	// cleanupErr is the reason why the last heal snapshot may remain.
 	cleanupErr error
 	metadata   bool // metadata of the live data is also damaged
@@ -111,6 +116,7 @@ const (
 
 type healJob struct {
 	req        Request
+	datasets   []*healing // of report
 	at         *hosts.Set
 	host       *hosts.Conn // has the damage
 	rep        job.Reporter
@@ -197,7 +203,7 @@ func (h *healJob) run(ctx context.Context) error {
 // leftovers returns the errors due to which heal snapshots may remain.
 func (h *healJob) leftovers() error {
 	err := h.cleanupErr
-	for _, d := range h.report.Datasets {
+	for _, d := range h.datasets {
 		err = errors.Join(err, d.cleanupErr)
 	}
 	return err
@@ -208,13 +214,13 @@ const maxRounds = 4
 
 // healAll heals the datasets that are not healed yet.
 func (h *healJob) healAll(ctx context.Context) error {
-	for _, d := range h.report.Datasets {
-		if d.Why != "" || d.Healed {
+	for _, d := range h.datasets {
+		if d.report.Why != "" || d.report.Healed {
 			continue
 		}
 		h.changed = true
-		if d.Note != "" {
-			h.rep.Log(d.Copy + ": " + d.Note)
+		if d.report.Note != "" {
+			h.rep.Log(d.report.Copy + ": " + d.report.Note)
 		}
 		err := h.lock(ctx, d.pair)
 		if err == nil && len(d.pair.shared) == 0 {
@@ -240,10 +246,10 @@ func (h *healJob) healAll(ctx context.Context) error {
 			hints := slices.DeleteFunc(strings.Split(fault.HintOf(err), "\n"), func(l string) bool {
 				return strings.HasSuffix(l, " skips this check") // heal does not have --skip-check
 			})
-			d.Why, d.Remedy = err.Error(), strings.Join(hints, "\n")
-			h.rep.Log(d.Dataset + ": not healed") // the report has the reason
+			d.report.Why, d.report.Remedy = err.Error(), strings.Join(hints, "\n")
+			h.rep.Log(d.report.Dataset + ": not healed") // the report has the reason
 		default:
-			d.Healed, d.Partial = true, false
+			d.report.Healed, d.report.Partial = true, false
 		}
 	}
 	return nil
@@ -304,9 +310,9 @@ func (h *healJob) addObjects(d zfs.Damage) (damaged []string) {
 // planDataset adds a damaged dataset to the report, with a good copy or the reason why there is
 // none. If base is set, it also searches an incremental source. It returns an error only if ctx ended.
 func (h *healJob) planDataset(ctx context.Context, name string, base bool) error {
-	out, version := &Dataset{Dataset: name}, h.report.ZFS
-	h.report.Datasets = append(h.report.Datasets, out)
-	err := h.chooseCopy(ctx, out)
+	out, err := h.chooseCopy(ctx, name)
+	h.datasets, h.report.Datasets = append(h.datasets, out), append(h.report.Datasets, out.report)
+	version := h.report.ZFS
 	if err == nil && base && preflight.CanHeal(version) {
 		err = h.chooseBase(ctx, out)
 	}
@@ -314,13 +320,13 @@ func (h *healJob) planDataset(ctx context.Context, name string, base bool) error
 		return err
 	}
 	if err != nil {
-		out.Why, out.Remedy, out.err = err.Error(), fault.HintOf(err), err
+		out.report.Why, out.report.Remedy, out.err = err.Error(), fault.HintOf(err), err
 	}
 	if !preflight.CanHeal(version) {
 		out.err = fault.Refusef("", "OpenZFS %s cannot heal blocks; version 2.2 and later can", version)
-		out.Why, out.Remedy = out.err.Error(), ""
+		out.report.Why, out.report.Remedy = out.err.Error(), ""
 	}
-	if out.Why == "" {
+	if out.report.Why == "" {
 		out.chooseBlocks(&h.found)
 	}
 	return nil

@@ -65,8 +65,7 @@ func TestHealPairs(t *testing.T) {
 				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
 			}
 			h := &healJob{req: req, at: hosts.New(w), rep: job.Quiet{}}
-			out := &Dataset{Dataset: damaged}
-			err = h.chooseCopy(t.Context(), out)
+			out, err := h.chooseCopy(t.Context(), damaged)
 			if tt.want != "" {
 				require.ErrorContains(t, err, tt.want)
 				return
@@ -111,6 +110,7 @@ func TestScrubResult(t *testing.T) {
 				Datasets: []*Dataset{{Dataset: "src/a", Healed: true}},
 				Objects:  []*Object{{DamagedObject: zfs.DamagedObject{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: Planned}},
 			}}
+			h.datasets = []*healing{{report: h.report.Datasets[0]}}
 			err := h.scrubAndCompare(t.Context())
 			require.Equal(t, tt.thing, h.report.Objects[0].Outcome)
 			if tt.want == "" {
@@ -189,15 +189,19 @@ func TestHealLocksJob(t *testing.T) {
 		return func() { held-- }, nil
 	}
 	h := &healJob{req: req, at: hosts.New(w), rep: job.Quiet{}, locks: map[string]func(){}}
-	require.NoError(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}))
-	require.NoError(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}))
+	for range 2 {
+		_, err = h.chooseCopy(t.Context(), "src/a")
+		require.NoError(t, err)
+	}
 	require.Equal(t, 1, held)
 	h.unlock()
 	require.Zero(t, held)
 	h.req.Lock = func(context.Context, string) (func(), error) { return nil, fault.Refusef("", "it runs") }
-	require.ErrorContains(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}), "it runs")
+	_, err = h.chooseCopy(t.Context(), "src/a")
+	require.ErrorContains(t, err, "it runs")
 	h.req.DryRun = true
-	require.NoError(t, h.chooseCopy(t.Context(), &Dataset{Dataset: "src/a"}))
+	_, err = h.chooseCopy(t.Context(), "src/a")
+	require.NoError(t, err)
 }
 
 // TestJobsOfHealedDatasets expects that a copy belongs to its job, regardless of the user name in its

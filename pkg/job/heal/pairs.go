@@ -43,33 +43,33 @@ type commonSnapshot struct {
 	guid      uint64
 }
 
-// chooseCopy chooses the good dataset to heal from: the first usable one, preferably one without
-// known damage.
-func (h *healJob) chooseCopy(ctx context.Context, out *Dataset) error {
-	all := h.req.pairs(out.Dataset)
+// chooseCopy chooses the good dataset to heal a damaged one from: the first usable one, preferably one without known
+// damage. With an error, the result has no copy.
+func (h *healJob) chooseCopy(ctx context.Context, dataset string) (*healing, error) {
+	none := &healing{report: &Dataset{Dataset: dataset}}
+	all := h.req.pairs(dataset)
 	if len(all) == 0 {
-		return fault.Refusef("name a copy: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
+		return none, fault.Refusef("name a copy: "+h.command(dataset)+" HOST:COPY", "no copy of %s is known", dataset)
 	}
 	for _, p := range all {
 		if err := h.lock(ctx, p); err != nil {
-			return err
+			return none, err
 		}
 	}
 	var errs []error
-	var fits []Dataset
+	var fits []*healing
 	for _, p := range all {
-		one := Dataset{Dataset: out.Dataset, Copy: p.good.String(), pair: p}
-		if err := h.checkPair(ctx, &one); err != nil {
+		one := &healing{report: &Dataset{Dataset: dataset, Copy: p.good.String()}, pair: p}
+		if err := h.checkPair(ctx, one); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		fits = append(fits, one)
 	}
 	if len(fits) == 0 { // an unreachable copy may be usable, unlike a refused one
-		return errs[max(0, slices.IndexFunc(errs, func(err error) bool { return !isDecided(err) }))]
+		return none, errs[max(0, slices.IndexFunc(errs, func(err error) bool { return !isDecided(err) }))]
 	}
-	*out = fits[max(0, slices.IndexFunc(fits, func(d Dataset) bool { return d.Note == "" }))]
-	return nil
+	return fits[max(0, slices.IndexFunc(fits, func(d *healing) bool { return d.report.Note == "" }))], nil
 }
 
 // pairs returns the possible pairs for a damaged dataset: the copy that the user named, which a
@@ -131,7 +131,7 @@ func (h *healJob) unlock() {
 
 // checkPair checks whether a pair can heal, and completes it: common snapshots, roles, size and
 // notes.
-func (h *healJob) checkPair(ctx context.Context, out *Dataset) error {
+func (h *healJob) checkPair(ctx context.Context, out *healing) error {
 	p := out.pair
 	defer h.rep.Activity("inspecting " + p.good.String())()
 	bad, err := h.getDataset(ctx, p.bad, &p.Settings)
@@ -168,12 +168,12 @@ func (h *healJob) checkPair(ctx context.Context, out *Dataset) error {
 	if err := h.checkIdle(ctx, target, copied, &p.Settings); err != nil {
 		return err
 	}
-	if out.Note, err = h.damageNote(ctx, p); err != nil && target == p.good {
+	if out.report.Note, err = h.damageNote(ctx, p); err != nil && target == p.good {
 		return err // without this permission the snapshot there cannot be destroyed either
 	}
 	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream("", out.common)})
 	if err == nil && len(sizes) == 1 {
-		out.Bytes = sizes[0]
+		out.report.Bytes = sizes[0]
 	}
 	return err
 }

@@ -120,12 +120,12 @@ func (h *healJob) countRepairs(ctx context.Context, d zfs.Damage, n *repairCount
 	damaged := h.addObjects(d)
 	for _, name := range damaged[:min(len(damaged), maxRepairDatasets)] {
 		if err := h.planDataset(ctx, name, false); err != nil { // interrupted, or too slow
-			h.report.Datasets[len(h.report.Datasets)-1].err = err
+			h.datasets[len(h.datasets)-1].err = err
 			break
 		}
 	}
 	for _, t := range h.report.Objects {
-		i := slices.IndexFunc(h.report.Datasets, func(d *Dataset) bool { return d.Dataset == t.Dataset })
+		i := slices.IndexFunc(h.datasets, func(d *healing) bool { return d.report.Dataset == t.Dataset })
 		if i < 0 && t.Dataset != "" {
 			n.unsure++
 			n.because("not all damaged datasets were checked")
@@ -133,20 +133,20 @@ func (h *healJob) countRepairs(ctx context.Context, d zfs.Damage, n *repairCount
 		}
 		h.explain(t)
 		switch {
-		case i >= 0 && h.report.Datasets[i].err != nil:
-			n.failed(h.report.Datasets[i].err)
+		case i >= 0 && h.datasets[i].err != nil:
+			n.failed(h.datasets[i].err)
 		case t.Outcome == NotHealed:
 			n.none++
 			n.because(t.Why)
 		case t.Outcome == Unknown:
 			n.unsure++
 			n.because(t.Why)
-		case h.report.Datasets[i].Note != "":
+		case h.datasets[i].report.Note != "":
 			n.unsure++
-			n.because(h.report.Datasets[i].Copy + ": " + h.report.Datasets[i].Note)
+			n.because(h.datasets[i].report.Copy + ": " + h.datasets[i].report.Note)
 		default:
 			n.full++
-			if good := h.report.Datasets[i].Copy; !slices.Contains(n.copies, good) {
+			if good := h.datasets[i].report.Copy; !slices.Contains(n.copies, good) {
 				n.copies = append(n.copies, good)
 			}
 		}

@@ -36,8 +36,8 @@ var errTooLarge = errors.New("it is larger than the limit")
 // reread reads each damaged file of a dataset once. It reports whether all that were read
 // succeeded, and whether a file is damaged. Success does not prove health, because the data may be
 // cached; only the scrub does.
-func (h *healJob) reread(ctx context.Context, d *Dataset) (readable, anyDamaged bool) {
-	defer h.rep.Activity("reading the damaged files of " + d.Dataset)()
+func (h *healJob) reread(ctx context.Context, d *healing) (readable, anyDamaged bool) {
+	defer h.rep.Activity("reading the damaged files of " + d.report.Dataset)()
 	byOutcome := map[string][]string{}
 	var refused error // by a restricted key, which refuses the other files too
 	left := uint64(maxReadBytes)
@@ -80,7 +80,7 @@ func (h *healJob) reread(ctx context.Context, d *Dataset) (readable, anyDamaged 
 }
 
 // newestDamaged returns the damaged files of a dataset, each in its most recent damaged version.
-func (h *healJob) newestDamaged(d *Dataset) (all []*Object) {
+func (h *healJob) newestDamaged(d *healing) (all []*Object) {
 	age := func(t *Object) int {
 		if t.Snapshot == "" {
 			return len(d.pair.shared)
@@ -89,7 +89,7 @@ func (h *healJob) newestDamaged(d *Dataset) (all []*Object) {
 	}
 	at := map[string]int{}
 	for _, t := range h.report.Objects {
-		if t.Dataset != d.Dataset || t.Path == "" {
+		if t.Dataset != d.report.Dataset || t.Path == "" {
 			continue
 		}
 		t.Read = "" // of an earlier round
@@ -109,20 +109,20 @@ func (h *healJob) newestDamaged(d *Dataset) (all []*Object) {
 // (2.3.9). The choice may be wrong, because files may have been renamed, but the reread detects
 // that. It reads at most a tenth of the stream size or 16 MiB, also in a dry run. If that is not enough,
 // or the damage has no paths, the error log decides.
-func (h *healJob) chooseBase(ctx context.Context, d *Dataset) error {
-	defer h.rep.Activity("searching the snapshots of " + d.Dataset + " for the damaged files")()
+func (h *healJob) chooseBase(ctx context.Context, d *healing) error {
+	defer h.rep.Activity("searching the snapshots of " + d.report.Dataset + " for the damaged files")()
 	var paths []string
 	var listed []string // damaged snapshots
 	var cost uint64
 	for _, t := range h.report.Objects {
 		switch {
-		case t.Dataset != d.Dataset || slices.Contains(paths, t.Path) && t.Snapshot == "":
+		case t.Dataset != d.report.Dataset || slices.Contains(paths, t.Path) && t.Snapshot == "":
 		case t.Path == "" || h.report.More > 0 || len(paths) == maxReadFiles:
 			return h.useListedBase(ctx, d)
 		case t.Snapshot != "":
 			listed = append(listed, t.Snapshot)
 		default:
-			of, err := h.digest(ctx, files.Query{Snapshot: d.Dataset, Path: t.Path, Sample: math.SmallestNonzeroFloat64})
+			of, err := h.digest(ctx, files.Query{Snapshot: d.report.Dataset, Path: t.Path, Sample: math.SmallestNonzeroFloat64})
 			if err != nil || of.Failed > 0 || of.Files != 1 {
 				return h.useListedBase(ctx, d)
 			}
@@ -131,14 +131,14 @@ func (h *healJob) chooseBase(ctx context.Context, d *Dataset) error {
 		}
 	}
 	older := d.pair.shared[:len(d.pair.shared)-1]
-	left := min(max(d.Bytes/10, 16<<20), maxReadBytes)
+	left := min(max(d.report.Bytes/10, 16<<20), maxReadBytes)
 	if len(paths) == 0 || cost*uint64(bits.Len(uint(len(older)))) > left {
 		return h.useListedBase(ctx, d)
 	}
 	n := sort.Search(len(older), func(i int) bool {
 		in := older[i].bad
 		return slices.Contains(listed, in) || slices.ContainsFunc(paths, func(p string) bool {
-			_, err := h.readFile(ctx, d.Dataset+"@"+in, p, &left)
+			_, err := h.readFile(ctx, d.report.Dataset+"@"+in, p, &left)
 			return err != nil && !strings.Contains(err.Error(), syscall.ENOENT.Error())
 		})
 	})
@@ -147,8 +147,8 @@ func (h *healJob) chooseBase(ctx context.Context, d *Dataset) error {
 
 // useListedBase chooses the incremental source by the error log: the most recent common snapshot before
 // all damaged ones. If the log omits a snapshot, the stream lacks blocks, and the full one follows.
-func (h *healJob) useListedBase(ctx context.Context, d *Dataset) error {
-	damage := h.found.BlocksOf(d.Dataset)
+func (h *healJob) useListedBase(ctx context.Context, d *healing) error {
+	damage := h.found.BlocksOf(d.report.Dataset)
 	if len(damage.Data) == 0 {
 		return nil
 	}
@@ -161,14 +161,14 @@ func (h *healJob) useListedBase(ctx context.Context, d *Dataset) error {
 }
 
 // useBase makes common snapshot n the incremental source if that halves the stream, none if n is -1.
-func (h *healJob) useBase(ctx context.Context, d *Dataset, n int) error {
+func (h *healJob) useBase(ctx context.Context, d *healing, n int) error {
 	if n < 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}
 	p, base := d.pair, d.pair.shared[n]
 	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream(base.good, d.common)})
-	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
-		d.FullBytes, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], base.good, base.guid
+	if err == nil && len(sizes) == 1 && sizes[0] < d.report.Bytes/2 {
+		d.report.FullBytes, d.report.Bytes, d.report.Since, d.base = d.report.Bytes, sizes[0], base.good, base.guid
 	}
 	return ctx.Err()
 }

@@ -414,15 +414,15 @@ func (d *activityRecorder) Activity(what string) func() {
 func TestHealReadsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := incrementalWorld(t)
-	sick := func(things ...zfs.DamagedObject) (*healJob, *Dataset) {
+	sick := func(things ...zfs.DamagedObject) (*healJob, *healing) {
 		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: job.Quiet{}, report: &Report{}}
 		h.host = h.at.Get("", &h.req.Settings)
 		for _, t := range things {
 			h.report.Objects = append(h.report.Objects, &Object{DamagedObject: t})
 		}
-		d := &Dataset{Dataset: "src/a"}
-		require.NoError(t, h.chooseCopy(t.Context(), d))
-		d.Bytes = 100 << 20
+		d, err := h.chooseCopy(t.Context(), "src/a")
+		require.NoError(t, err)
+		d.report.Bytes = 100 << 20
 		return h, d
 	}
 	file := func(snapshot, path string) zfs.DamagedObject { return file("src/a", snapshot, path) }
@@ -444,7 +444,7 @@ func TestHealReadsAreBounded(t *testing.T) {
 		large("d/f", size)
 		h, d = sick(file("", "/d/f"))
 		require.NoError(t, h.chooseBase(t.Context(), d))
-		require.Equal(t, since, d.Since)
+		require.Equal(t, since, d.report.Since)
 	}
 }
 
@@ -454,8 +454,8 @@ func TestRemediesContainHost(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{"vault/home": "backup1:vault/home-restored", "vault": "backup1:vault/restored"} {
 		bad := endpoint.Endpoint{Host: "backup1", Name: at}
-		h := &healJob{req: Request{At: bad}, report: &Report{Datasets: []*Dataset{{Dataset: at, common: "a", Why: "it is so",
-			pair: &healPair{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}}
+		h := &healJob{req: Request{At: bad}, datasets: []*healing{{report: &Dataset{Dataset: at, Why: "it is so"},
+			common: "a", pair: &healPair{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}
 		thing := &Object{DamagedObject: zfs.DamagedObject{Dataset: at, Object: "0x1"}}
 		h.explain(thing)
 		require.Equal(t, "zxfer restore tank/home@a "+want, thing.Remedy)

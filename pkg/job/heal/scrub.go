@@ -147,7 +147,7 @@ func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 
 // explain sets why an object is or will not be healed, and sets a remedy if one exists.
 func (h *healJob) explain(t *Object) {
-	i := slices.IndexFunc(h.report.Datasets, func(d *Dataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
+	i := slices.IndexFunc(h.datasets, func(d *healing) bool { return t.Dataset != "" && d.report.Dataset == t.Dataset })
 	if i < 0 {
 		t.Outcome, t.Why = NotHealed, "metadata, or of a destroyed dataset: no copy has its blocks"
 		switch {
@@ -158,9 +158,9 @@ func (h *healJob) explain(t *Object) {
 		}
 		return
 	}
-	d := h.report.Datasets[i]
-	if d.Why != "" {
-		t.Outcome, t.Why = NotHealed, d.Why
+	d := h.datasets[i]
+	if d.report.Why != "" {
+		t.Outcome, t.Why = NotHealed, d.report.Why
 	}
 	if t.Outcome != NotHealed || d.common == "" {
 		return

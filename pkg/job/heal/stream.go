@@ -24,13 +24,13 @@ import (
 
 // heal heals a dataset through heal snapshots. If the damaged blocks are refused, it sends the whole
 // stream.
-func (h *healJob) heal(ctx context.Context, d *Dataset) error {
+func (h *healJob) heal(ctx context.Context, d *healing) error {
 	err := h.retrySnapshot(ctx, d)
 	if why := d.refusal(err); why != "" && ctx.Err() == nil {
 		d.useWhole(h.rep, why)
 		err = h.retrySnapshot(ctx, d)
 	}
-	if err == nil && d.Since != "" && len(d.only) > 0 && !d.complete {
+	if err == nil && d.report.Since != "" && len(d.only) > 0 && !d.complete {
 		d.useFull(h.rep)
 		err = h.retrySnapshot(ctx, d)
 	}
@@ -50,7 +50,7 @@ func (h *healJob) heal(ctx context.Context, d *Dataset) error {
 // that in a second try (2.3.9).
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (do_corrective_recv)
-func (h *healJob) retrySnapshot(ctx context.Context, d *Dataset) error {
+func (h *healJob) retrySnapshot(ctx context.Context, d *healing) error {
 	l := ends.NewLoop(d.pair.bad.Name, h.req.Retries, h.rep.Log)
 	named := l.Fail
 	l.Fail = func(err error, end retry.End) error {
@@ -76,7 +76,7 @@ func (e *streamError) Unwrap() error { return e.error }
 // on the source, sends it to the copy, and sends it from the good dataset into zfs receive -c on
 // the damaged one. Finally it destroys the snapshot on both. A full stream contains all blocks of
 // the live data. An incremental stream heals only blocks born after its incremental source.
-func (h *healJob) healSnapshot(ctx context.Context, d *Dataset) error {
+func (h *healJob) healSnapshot(ctx context.Context, d *healing) error {
 	p := d.pair
 	source, target := p.ends()
 	if err := h.destroyHealSnapshots(ctx, p); err != nil { // of an interrupted heal
@@ -124,15 +124,15 @@ func (s *backgroundReporter) Finished(int, *job.StepResult)   { s.done() }
 func (s *backgroundReporter) Ended(*plan.Dataset, error)      {}
 
 // sendCorrective sends the good blocks into zfs receive -c on the damaged dataset.
-func (h *healJob) sendCorrective(ctx context.Context, out *Dataset, of *plan.Dataset) error {
+func (h *healJob) sendCorrective(ctx context.Context, out *healing, of *plan.Dataset) error {
 	p, arrive := out.pair, of.Final
-	send := p.stream(out.Since, arrive.Name)
+	send := p.stream(out.report.Since, arrive.Name)
 	send.Flags = of.Steps[0].Send.Flags // the flags with which the copy was made
 	send.Flags.Embedded = false         // refused for encrypted datasets; embedded blocks have their own checksum
-	step := plan.Step{Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.Bytes, Send: send,
+	step := plan.Step{Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.report.Bytes, Send: send,
 		Receive: zfs.ReceiveSpec{Target: p.bad.Name, Corrective: true, Only: out.only, Arrival: zfs.Arrival{
 			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Base: out.base, Volume: of.Type == zfs.Volume, Raw: send.Flags.Raw}}}
-	if out.Since != "" {
+	if out.report.Since != "" {
 		step.Kind = plan.Incremental
 	}
 	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Final: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
@@ -140,14 +140,14 @@ func (h *healJob) sendCorrective(ctx context.Context, out *Dataset, of *plan.Dat
 	results, err := job.SendPlanned(ctx, req, d, h.streams, h.at, h.rep)
 	h.streams += len(results)
 	for _, r := range results {
-		out.Partial = true // blocks may be healed
+		out.report.Partial = true // blocks may be healed
 		out.complete = len(out.only) > 0 && r.Error == "" && r.Blocks >= out.only.Total()
 		read := cmp.Or(r.ReadBytes, r.Bytes)
-		out.Read += read
+		out.report.Read += read
 		if p.relayed {
-			out.Sent += read
+			out.report.Sent += read
 		} else {
-			out.Sent += r.Bytes
+			out.report.Sent += r.Bytes
 		}
 	}
 	return err
@@ -155,14 +155,15 @@ func (h *healJob) sendCorrective(ctx context.Context, out *Dataset, of *plan.Dat
 
 // healNewer heals the data after the block that the good dataset cannot read, with the longest
 // incremental stream that works.
-func (h *healJob) healNewer(ctx context.Context, d *Dataset) {
-	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.Since }) + 1
+func (h *healJob) healNewer(ctx context.Context, d *healing) {
+	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.report.Since }) + 1
 	rest := d.pair.shared[after:]
 	sort.Search(len(rest), func(i int) bool {
-		part := *d
-		part.Since, part.base, part.Bytes = rest[i].good, rest[i].guid, 0
+		part, report := *d, *d.report
+		part.report = &report
+		part.report.Since, part.base, part.report.Bytes = rest[i].good, rest[i].guid, 0
 		healed := ctx.Err() != nil || h.retrySnapshot(ctx, &part) == nil
-		d.Sent, d.Read, d.cleanupErr = part.Sent, part.Read, part.cleanupErr
+		d.report.Sent, d.report.Read, d.cleanupErr = part.report.Sent, part.report.Read, part.cleanupErr
 		return healed
 	})
 }
@@ -214,7 +215,7 @@ func (h *healJob) cleanUpDataset(ctx context.Context, dataset string) error {
 	for _, p := range h.req.pairs(dataset) {
 		err := h.lock(ctx, p)
 		if err == nil {
-			err = h.checkPair(ctx, &Dataset{Dataset: dataset, pair: p}) // finds out which one is the copy
+			err = h.checkPair(ctx, &healing{report: &Dataset{Dataset: dataset}, pair: p}) // finds out which one is the copy
 		}
 		if err == nil {
 			reached = append(reached, p)
