@@ -106,36 +106,3 @@ func (p *healPair) restoreHint(what, snapshot string) string {
 	return what + " to a new dataset, then rename it: zxfer restore " +
 		zfs.CommandLine([]string{p.good.String() + "@" + snapshot, siblingName(p.bad)})
 }
-
-// nextRound prepares another stream for each dataset whose live data the scrub found damaged. It
-// reports whether there is one. The damage may be new, or the reread used cached data.
-func (h *healJob) nextRound() (any bool) {
-	for _, d := range h.datasets {
-		live := slices.ContainsFunc(h.report.Objects, func(t *Object) bool {
-			return t.Dataset == d.report.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
-		})
-		switch now := h.found.BlocksOf(d.report.Dataset); {
-		case d.report.Why != "" || d.report.Healed && !live:
-			continue
-		case !d.report.Healed: // the scrub found it
-		case len(d.only) == 0 && d.report.Since == "", len(d.only) > 0 && len(now.Data) == 0: // nothing else to send
-			continue
-		case len(d.only) > 0 && !d.only.Contains(now.Data):
-			if d.report.Since != "" {
-				d.useFull(h.rep)
-			}
-			h.rep.Log(d.report.Dataset + ": the scrub found more damaged blocks")
-			d.chooseBlocks(&h.found)
-		case d.report.Since != "":
-			d.useFull(h.rep)
-		default:
-			d.useWhole(h.rep, "the scrub still finds the damaged blocks")
-		}
-		any = true
-		if d.report.Healed {
-			d.report.Healed, d.report.Partial = false, true
-			d.pair.shared = nil // hours have passed: check both datasets again
-		}
-	}
-	return any
-}

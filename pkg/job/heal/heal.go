@@ -117,24 +117,29 @@ const (
 type healJob struct {
 	req        Request
 	datasets   []*healing // of report
+	copies     *copyFinder
 	at         *hosts.Set
 	host       *hosts.Conn // has the damage
 	rep        job.Reporter
 	report     *Report
 	changed    bool
-	locks      map[string]func() // unlock functions by job
-	streams    int               // number of started streams
-	found      zfs.Damage        // the most recent list
-	cleanupErr error             // why the snapshot of an earlier heal may remain
-	errorsOf   ErrorsOf          // asks for the errors of a copy; nil = its host
+	streams    int        // number of started streams
+	found      zfs.Damage // the most recent list
+	cleanupErr error      // why the snapshot of an earlier heal may remain
+}
+
+func newHealJob(req Request, at *hosts.Set, rep job.Reporter) *healJob {
+	h := &healJob{req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &Report{
+		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*Dataset{}, Objects: []*Object{}}}
+	h.copies = &copyFinder{req: &h.req, at: at, rep: rep, locks: map[string]func(){}}
+	return h
 }
 
 // Run runs `zxfer heal`: it lists the damage, heals each dataset with a heal snapshot, scrubs
 // the pool, and compares the damage. Errors are Refused if nothing was changed.
 func Run(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*Report, error) {
-	h := &healJob{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &Report{
-		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*Dataset{}, Objects: []*Object{}}}
-	defer h.unlock()
+	h := newHealJob(req, at, rep)
+	defer h.copies.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))
 	if h.changed {
 		err = ends.Changed(err)
@@ -181,7 +186,7 @@ func (h *healJob) run(ctx context.Context) error {
 		if err := h.healAll(ctx); err != nil {
 			return err
 		}
-		h.unlock()
+		h.copies.unlock()
 		if err := h.leftovers(); err != nil {
 			h.rep.Log(err.Error())
 		}
@@ -198,6 +203,39 @@ func (h *healJob) run(ctx context.Context) error {
 			return cmp.Or(err, h.leftovers())
 		}
 	}
+}
+
+// nextRound prepares another stream for each dataset whose live data the scrub found damaged. It
+// reports whether there is one. The damage may be new, or the reread used cached data.
+func (h *healJob) nextRound() (any bool) {
+	for _, d := range h.datasets {
+		live := slices.ContainsFunc(h.report.Objects, func(t *Object) bool {
+			return t.Dataset == d.report.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
+		})
+		switch now := h.found.BlocksOf(d.report.Dataset); {
+		case d.report.Why != "" || d.report.Healed && !live:
+			continue
+		case !d.report.Healed: // the scrub found it
+		case len(d.only) == 0 && d.report.Since == "", len(d.only) > 0 && len(now.Data) == 0: // nothing else to send
+			continue
+		case len(d.only) > 0 && !d.only.Contains(now.Data):
+			if d.report.Since != "" {
+				d.useFull(h.rep)
+			}
+			h.rep.Log(d.report.Dataset + ": the scrub found more damaged blocks")
+			d.chooseBlocks(&h.found)
+		case d.report.Since != "":
+			d.useFull(h.rep)
+		default:
+			d.useWhole(h.rep, "the scrub still finds the damaged blocks")
+		}
+		any = true
+		if d.report.Healed {
+			d.report.Healed, d.report.Partial = false, true
+			d.pair.shared = nil // hours have passed: check both datasets again
+		}
+	}
+	return any
 }
 
 // leftovers returns the errors due to which heal snapshots may remain.
@@ -222,9 +260,9 @@ func (h *healJob) healAll(ctx context.Context) error {
 		if d.report.Note != "" {
 			h.rep.Log(d.report.Copy + ": " + d.report.Note)
 		}
-		err := h.lock(ctx, d.pair)
+		err := h.copies.lock(ctx, d.pair)
 		if err == nil && len(d.pair.shared) == 0 {
-			err = h.checkPair(ctx, d)
+			err = h.copies.check(ctx, d)
 		}
 		if err == nil {
 			err = h.heal(ctx, d)
@@ -310,7 +348,7 @@ func (h *healJob) addObjects(d zfs.Damage) (damaged []string) {
 // planDataset adds a damaged dataset to the report, with a good copy or the reason why there is
 // none. If base is set, it also searches an incremental source. It returns an error only if ctx ended.
 func (h *healJob) planDataset(ctx context.Context, name string, base bool) error {
-	out, err := h.chooseCopy(ctx, name)
+	out, err := h.copies.choose(ctx, name)
 	h.datasets, h.report.Datasets = append(h.datasets, out), append(h.report.Datasets, out.report)
 	version := h.report.ZFS
 	if err == nil && base && preflight.CanHeal(version) {

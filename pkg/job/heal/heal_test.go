@@ -64,8 +64,8 @@ func TestHealPairs(t *testing.T) {
 			if tt.known { // a job's copy, although named explicitly
 				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
 			}
-			h := &healJob{req: req, at: hosts.New(w), rep: job.Quiet{}}
-			out, err := h.chooseCopy(t.Context(), damaged)
+			h := newHealJob(req, hosts.New(w), job.Quiet{})
+			out, err := h.copies.choose(t.Context(), damaged)
 			if tt.want != "" {
 				require.ErrorContains(t, err, tt.want)
 				return
@@ -160,12 +160,12 @@ func TestSweepKeepsOtherSnapshots(t *testing.T) {
 		}
 		local := hosts.On(pools, "test", func(string) {})
 		t.Cleanup(func() { require.NoError(t, local.Close()) })
-		h := &healJob{at: hosts.New(&jobtest.World{Local: local}), rep: job.Quiet{}}
+		h := newHealJob(Request{}, hosts.New(&jobtest.World{Local: local}), job.Quiet{})
 		p := &healPair{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
 		require.NoError(t, h.destroyHealSnapshots(t.Context(), p))
 		require.Equal(t, meanwhile, len(pools.reverted) == 0)
 		for _, e := range []endpoint.Endpoint{p.bad, p.good} {
-			d, err := h.getDataset(t.Context(), e, &p.Settings)
+			d, err := h.copies.dataset(t.Context(), e, &p.Settings)
 			require.NoError(t, err)
 			require.Len(t, d.Snapshots(), len(snaps)-1)
 		}
@@ -188,19 +188,19 @@ func TestHealLocksJob(t *testing.T) {
 		held++
 		return func() { held-- }, nil
 	}
-	h := &healJob{req: req, at: hosts.New(w), rep: job.Quiet{}, locks: map[string]func(){}}
+	h := newHealJob(req, hosts.New(w), job.Quiet{})
 	for range 2 {
-		_, err = h.chooseCopy(t.Context(), "src/a")
+		_, err = h.copies.choose(t.Context(), "src/a")
 		require.NoError(t, err)
 	}
 	require.Equal(t, 1, held)
-	h.unlock()
+	h.copies.unlock()
 	require.Zero(t, held)
 	h.req.Lock = func(context.Context, string) (func(), error) { return nil, fault.Refusef("", "it runs") }
-	_, err = h.chooseCopy(t.Context(), "src/a")
+	_, err = h.copies.choose(t.Context(), "src/a")
 	require.ErrorContains(t, err, "it runs")
 	h.req.DryRun = true
-	_, err = h.chooseCopy(t.Context(), "src/a")
+	_, err = h.copies.choose(t.Context(), "src/a")
 	require.NoError(t, err)
 }
 
@@ -223,8 +223,8 @@ func TestJobsOfHealedDatasets(t *testing.T) {
 	require.Equal(t, typed, pairs[0].good)
 	var held []string
 	req.Lock = func(_ context.Context, job string) (func(), error) { held = append(held, job); return func() {}, nil }
-	h := &healJob{req: req, locks: map[string]func(){}}
-	require.NoError(t, h.lock(t.Context(), pairs[0]))
+	f := &copyFinder{req: &req, locks: map[string]func(){}}
+	require.NoError(t, f.lock(t.Context(), pairs[0]))
 	require.Equal(t, []string{"j", "on", "other"}, held)
 
 	req.At, req.Copy = e("root@backup1", "vault/home/x"), nil

@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
@@ -43,16 +44,25 @@ type commonSnapshot struct {
 	guid      uint64
 }
 
-// chooseCopy chooses the good dataset to heal a damaged one from: the first usable one, preferably one without known
+// copyFinder finds the copies that can heal, and locks their jobs.
+type copyFinder struct {
+	req      *Request
+	at       *hosts.Set
+	rep      job.Reporter
+	locks    map[string]func() // unlock functions by job
+	errorsOf ErrorsOf          // asks for the errors of a copy; nil = its host
+}
+
+// choose chooses the good dataset to heal a damaged one from: the first usable one, preferably one without known
 // damage. With an error, the result has no copy.
-func (h *healJob) chooseCopy(ctx context.Context, dataset string) (*healing, error) {
+func (f *copyFinder) choose(ctx context.Context, dataset string) (*healing, error) {
 	none := &healing{report: &Dataset{Dataset: dataset}}
-	all := h.req.pairs(dataset)
+	all := f.req.pairs(dataset)
 	if len(all) == 0 {
-		return none, fault.Refusef("name a copy: "+h.command(dataset)+" HOST:COPY", "no copy of %s is known", dataset)
+		return none, fault.Refusef("name a copy: "+f.req.command(dataset)+" HOST:COPY", "no copy of %s is known", dataset)
 	}
 	for _, p := range all {
-		if err := h.lock(ctx, p); err != nil {
+		if err := f.lock(ctx, p); err != nil {
 			return none, err
 		}
 	}
@@ -60,7 +70,7 @@ func (h *healJob) chooseCopy(ctx context.Context, dataset string) (*healing, err
 	var fits []*healing
 	for _, p := range all {
 		one := &healing{report: &Dataset{Dataset: dataset, Copy: p.good.String()}, pair: p}
-		if err := h.checkPair(ctx, one); err != nil {
+		if err := f.check(ctx, one); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -103,42 +113,42 @@ func (r *Request) pairs(dataset string) (all []*healPair) {
 
 // lock prevents all jobs of both datasets from running until the streams end. A run could use the
 // heal snapshot as incremental source.
-func (h *healJob) lock(ctx context.Context, p *healPair) error {
-	if h.req.DryRun || h.req.Lock == nil {
+func (f *copyFinder) lock(ctx context.Context, p *healPair) error {
+	if f.req.DryRun || f.req.Lock == nil {
 		return nil
 	}
-	for _, c := range h.req.Copies {
-		if _, held := h.locks[c.Job]; held || c.Job == "" || !slices.ContainsFunc([]endpoint.Endpoint{p.bad, p.good}, func(e endpoint.Endpoint) bool {
+	for _, c := range f.req.Copies {
+		if _, held := f.locks[c.Job]; held || c.Job == "" || !slices.ContainsFunc([]endpoint.Endpoint{p.bad, p.good}, func(e endpoint.Endpoint) bool {
 			return c.covers(c.Source, e) || c.covers(c.Target, e)
 		}) {
 			continue
 		}
-		unlock, err := h.req.Lock(ctx, c.Job)
+		unlock, err := f.req.Lock(ctx, c.Job)
 		if err != nil {
 			return err
 		}
-		h.locks[c.Job] = unlock
+		f.locks[c.Job] = unlock
 	}
 	return nil
 }
 
-func (h *healJob) unlock() {
-	for _, unlock := range h.locks {
+func (f *copyFinder) unlock() {
+	for _, unlock := range f.locks {
 		unlock()
 	}
-	clear(h.locks)
+	clear(f.locks)
 }
 
-// checkPair checks whether a pair can heal, and completes it: common snapshots, roles, size and
+// check checks whether a pair can heal, and completes it: common snapshots, roles, size and
 // notes.
-func (h *healJob) checkPair(ctx context.Context, out *healing) error {
+func (f *copyFinder) check(ctx context.Context, out *healing) error {
 	p := out.pair
-	defer h.rep.Activity("inspecting " + p.good.String())()
-	bad, err := h.getDataset(ctx, p.bad, &p.Settings)
+	defer f.rep.Activity("inspecting " + p.good.String())()
+	bad, err := f.dataset(ctx, p.bad, &p.Settings)
 	if err != nil {
 		return err
 	}
-	good, err := h.getDataset(ctx, p.good, &p.Settings)
+	good, err := f.dataset(ctx, p.good, &p.Settings)
 	if err != nil {
 		return err
 	}
@@ -146,7 +156,7 @@ func (h *healJob) checkPair(ctx context.Context, out *healing) error {
 		return err
 	}
 	out.common, p.blockSize = p.shared[len(p.shared)-1].good, blockSize(bad)
-	facts, err := h.at.Get(p.good.Host, &p.Settings).Facts(ctx)
+	facts, err := f.at.Get(p.good.Host, &p.Settings).Facts(ctx)
 	if err != nil {
 		return err
 	}
@@ -158,20 +168,20 @@ func (h *healJob) checkPair(ctx context.Context, out *healing) error {
 	}
 	switch {
 	case copied.Get("readonly") != "on":
-		return fault.Refusef("if "+target.String()+" is a copy without writers, run: "+h.at.Get(target.Host, &p.Settings).Command("zfs", "set", "readonly=on", target.Name),
+		return fault.Refusef("if "+target.String()+" is a copy without writers, run: "+f.at.Get(target.Host, &p.Settings).Command("zfs", "set", "readonly=on", target.Name),
 			"%s is not read-only: healing receives a snapshot of %s into it and rolls it back, destroying newer data", target, source)
 	case bad.Get("origin") != "-" && bad.Get("origin") != "":
 		return fault.Refusef("", "%s is a clone: OpenZFS crashes if blocks of a clone are healed", p.bad)
 	case !strings.Contains(target.Name, "/"):
 		return fault.Refusef("", "%s is the root dataset of a pool: zxfer cannot send a snapshot of %s into it", target, source)
 	}
-	if err := h.checkIdle(ctx, target, copied, &p.Settings); err != nil {
+	if err := f.checkIdle(ctx, target, copied, &p.Settings); err != nil {
 		return err
 	}
-	if out.report.Note, err = h.damageNote(ctx, p); err != nil && target == p.good {
+	if out.report.Note, err = f.note(ctx, p); err != nil && target == p.good {
 		return err // without this permission the snapshot there cannot be destroyed either
 	}
-	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream("", out.common)})
+	sizes, err := hosts.Estimate(ctx, hosts.By(f.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream("", out.common)})
 	if err == nil && len(sizes) == 1 {
 		out.report.Bytes = sizes[0]
 	}
@@ -216,29 +226,29 @@ func (p *healPair) chooseRoles(bad, good *zfs.Dataset) error {
 
 // checkIdle refuses a copy that is being received into, as a job without a lock may run. During a
 // receive its newest snapshot has a clone.
-func (h *healJob) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *transport.Settings) error {
+func (f *copyFinder) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *transport.Settings) error {
 	if isReceivingHealSnapshot(d) {
 		return nil // left by an interrupted heal; cleanup fails if it still runs
 	}
 	newest, _ := d.Latest()
 	half := d.ResumeToken()
-	have, err := h.at.Get(e.Host, w).Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
+	have, err := f.at.Get(e.Host, w).Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
 	if strings.Contains(have[newest.In(d.Name)]["clones"].Value, "/%recv") {
 		half = "now"
 	}
 	if err == nil && half != "-" && half != "" {
-		return fault.Refusef("wait until it ends; resume an interrupted one with its command, or abort it: "+h.at.Get(e.Host, w).Command("zfs", "receive", "-A", e.Name),
+		return fault.Refusef("wait until it ends; resume an interrupted one with its command, or abort it: "+f.at.Get(e.Host, w).Command("zfs", "receive", "-A", e.Name),
 			"%s is partially received: a transfer into it is running, or was interrupted", e)
 	}
 	return err
 }
 
-// damageNote describes known damage of the good dataset, "" if there is none.
-func (h *healJob) damageNote(ctx context.Context, p *healPair) (string, error) {
-	errorsOf := h.errorsOf
+// note describes known damage of the good dataset, "" if there is none.
+func (f *copyFinder) note(ctx context.Context, p *healPair) (string, error) {
+	errorsOf := f.errorsOf
 	if errorsOf == nil {
 		errorsOf = func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
-			return damage(ctx, h.at.Get(e.Host, &p.Settings), e.Name)
+			return damage(ctx, f.at.Get(e.Host, &p.Settings), e.Name)
 		}
 	}
 	d, err := errorsOf(ctx, p.good)
@@ -286,8 +296,8 @@ func (p *healPair) stream(from, to string) zfs.SendSpec {
 	return zfs.SendSpec{Dataset: p.good.Name, From: from, To: to, Flags: zfs.StreamFlags{Raw: p.raw, LargeBlocks: true, Compressed: true}}
 }
 
-func (h *healJob) getDataset(ctx context.Context, e endpoint.Endpoint, w *transport.Settings) (*zfs.Dataset, error) {
-	l, err := h.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, NoAncestors: true})
+func (f *copyFinder) dataset(ctx context.Context, e endpoint.Endpoint, w *transport.Settings) (*zfs.Dataset, error) {
+	l, err := f.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, NoAncestors: true})
 	if err != nil {
 		return nil, err
 	}

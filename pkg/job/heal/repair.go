@@ -41,11 +41,11 @@ type ErrorsOf func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error)
 // proves a repair.
 func RepairOf(ctx context.Context, req Request, at *hosts.Set, d zfs.Damage, errorsOf ErrorsOf) Repair {
 	req.DryRun = true
-	h := &healJob{req: req, at: at, rep: job.Quiet{}, host: at.Get(req.At.Host, &req.Settings), report: &Report{},
-		errorsOf: func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
-			d, err := errorsOf(ctx, e)
-			return withoutHealSnapshots(d), err
-		}}
+	h := newHealJob(req, at, job.Quiet{})
+	h.copies.errorsOf = func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
+		d, err := errorsOf(ctx, e)
+		return withoutHealSnapshots(d), err
+	}
 	facts, err := h.host.Facts(ctx)
 	if err == nil {
 		err = h.host.Require(ctx, hosts.OpScrub)
@@ -58,8 +58,8 @@ func RepairOf(ctx context.Context, req Request, at *hosts.Set, d zfs.Damage, err
 	case err != nil:
 		n.failed(err)
 	default:
-		h.report.ZFS, h.found = facts.ZFS, h.ofJob(withoutHealSnapshots(d))
-		h.countRepairs(ctx, h.found, &n)
+		h.report.ZFS, h.found = facts.ZFS, h.req.ofJob(withoutHealSnapshots(d))
+		n.count(ctx, h, h.found)
 	}
 	return Repair{State: n.state(), Copies: n.copies, Why: n.why}
 }
@@ -116,7 +116,8 @@ func isDecided(err error) bool {
 	return fault.ClassOf(err) == fault.Refused || errors.Is(err, &zfs.Error{Kind: zfs.NotFound})
 }
 
-func (h *healJob) countRepairs(ctx context.Context, d zfs.Damage, n *repairCounts) {
+// count plans the heal of a damage, and counts its errors.
+func (n *repairCounts) count(ctx context.Context, h *healJob, d zfs.Damage) {
 	damaged := h.addObjects(d)
 	for _, name := range damaged[:min(len(damaged), maxRepairDatasets)] {
 		if err := h.planDataset(ctx, name, false); err != nil { // interrupted, or too slow

@@ -415,12 +415,11 @@ func TestHealReadsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := incrementalWorld(t)
 	sick := func(things ...zfs.DamagedObject) (*healJob, *healing) {
-		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: job.Quiet{}, report: &Report{}}
-		h.host = h.at.Get("", &h.req.Settings)
+		h := newHealJob(healSrc(nil), hosts.New(w), job.Quiet{})
 		for _, t := range things {
 			h.report.Objects = append(h.report.Objects, &Object{DamagedObject: t})
 		}
-		d, err := h.chooseCopy(t.Context(), "src/a")
+		d, err := h.copies.choose(t.Context(), "src/a")
 		require.NoError(t, err)
 		d.report.Bytes = 100 << 20
 		return h, d

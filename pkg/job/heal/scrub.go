@@ -28,14 +28,14 @@ func (h *healJob) scrubAndCompare(ctx context.Context) error {
 		}
 		return fault.Failf("follow the hints above", "%s: nothing was healed", h.req.At)
 	}
-	unsure, prove := "there was no scrub since", h.poolCommands("zpool wait -t scrub", "zpool scrub -w", "zpool status -v")
+	unsure, prove := "there was no scrub since", h.req.poolCommands("zpool wait -t scrub", "zpool scrub -w", "zpool status -v")
 	if !h.req.NoScrub {
 		err := h.scrub(ctx)
 		switch {
 		case err == nil:
 			h.report.Scrubbed = true
 		case ctx.Err() != nil:
-			return fault.Interrupt("the streams were received; a scrub shows what they healed: "+h.poolCommands("zpool scrub"), err)
+			return fault.Interrupt("the streams were received; a scrub shows what they healed: "+h.req.poolCommands("zpool scrub"), err)
 		default:
 			unsure = "scrub: " + err.Error()
 			prove = strings.TrimPrefix(fault.HintOf(err)+"\n"+prove, "\n")
@@ -57,7 +57,7 @@ func (h *healJob) scrubAndCompare(ctx context.Context) error {
 	remain := h.recordOutcomes(now, unsure)
 	switch {
 	case now.Unlisted:
-		return fault.Failf("run zfs load-key or another scrub, then "+h.poolCommands("zpool status -v"), "%s: the streams were received, but ZFS does not list the remaining errors", h.req.At)
+		return fault.Failf("run zfs load-key or another scrub, then "+h.req.poolCommands("zpool status -v"), "%s: the streams were received, but ZFS does not list the remaining errors", h.req.At)
 	case !h.report.Scrubbed:
 		return fault.Failf(prove, "%s: the streams were received; a scrub shows what they healed: %s", h.req.At, unsure)
 	case remain+now.More > 0:
@@ -78,7 +78,7 @@ const (
 // proves nothing: OpenZFS 2.3.9 removes an error of an older snapshot from the list, although
 // still damaged, if the live data has another block in that place.
 func (h *healJob) scrub(ctx context.Context) error {
-	paused := fault.Failf(h.poolCommands("zpool scrub -s"), "the scrub is paused, and would only continue from there")
+	paused := fault.Failf(h.req.poolCommands("zpool scrub -s"), "the scrub is paused, and would only continue from there")
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
@@ -154,7 +154,7 @@ func (h *healJob) explain(t *Object) {
 		case strings.HasPrefix(t.Shown, "<0x"):
 			t.Why = "of a destroyed dataset or snapshot: two scrubs clear it"
 		case strings.HasPrefix(t.Shown, "/"):
-			t.Outcome, t.Why = Unknown, "no mounted dataset has this path: "+h.poolCommands("zpool status -v")
+			t.Outcome, t.Why = Unknown, "no mounted dataset has this path: "+h.req.poolCommands("zpool status -v")
 		}
 		return
 	}
@@ -201,19 +201,19 @@ func (h *healJob) checkUnlisted(d zfs.Damage) error {
 	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")
 	switch {
 	case d.Scan.Errors == 0 && d.PoolErrors > 0:
-		h.rep.Log(ofPool + ": " + h.poolCommands("zpool status -v"))
+		h.rep.Log(ofPool + ": " + h.req.poolCommands("zpool status -v"))
 	case d.Scan.Errors == 0:
 	case d.PoolErrors > 0:
-		return fault.Failf(h.poolCommands("zpool status -v", "zpool scrub -w", "zpool scrub -w"), "%s", ofPool)
+		return fault.Failf(h.req.poolCommands("zpool status -v", "zpool scrub -w", "zpool scrub -w"), "%s", ofPool)
 	case pool == h.req.At.Name:
 		return fault.Failf("to read the whole pool and list the first snapshot with each error: "+
-			h.shellCommands("zfs list -H -o name -t filesystem,volume -r "+zfs.CommandLine([]string{pool})+` | while read -r d; do p=; zfs list -H -o name -t snapshot -d 1 -s createtxg "$d" | `+
+			h.req.shellCommands("zfs list -H -o name -t filesystem,volume -r "+zfs.CommandLine([]string{pool})+` | while read -r d; do p=; zfs list -H -o name -t snapshot -d 1 -s createtxg "$d" | `+
 				`while read -r s; do zfs send -w ${p:+-i} ${p:+"$p"} "$s" >/dev/null || echo "$s"; p=$s; done; done`)+
-			"\nif it lists no snapshot, scrub: "+h.poolCommands("zpool scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
+			"\nif it lists no snapshot, scrub: "+h.req.poolCommands("zpool scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
 	case d.Elsewhere > 0:
 		h.rep.Log(found + ", some in other datasets; the rest may also be in " + h.req.At.Name)
 	default:
-		return fault.Failf(h.poolCommands("zpool scrub -w", "zpool status -v"),
+		return fault.Failf(h.req.poolCommands("zpool scrub -w", "zpool status -v"),
 			"%s: %s that ZFS does not list, in %s or elsewhere; another scrub clears errors of deleted data", h.req.At, found, h.req.At.Name)
 	}
 	return nil

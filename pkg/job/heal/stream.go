@@ -213,9 +213,9 @@ func (h *healJob) cleanUpDataset(ctx context.Context, dataset string) error {
 	var errs error
 	var reached []*healPair
 	for _, p := range h.req.pairs(dataset) {
-		err := h.lock(ctx, p)
+		err := h.copies.lock(ctx, p)
 		if err == nil {
-			err = h.checkPair(ctx, &healing{report: &Dataset{Dataset: dataset}, pair: p}) // finds out which one is the copy
+			err = h.copies.check(ctx, &healing{report: &Dataset{Dataset: dataset}, pair: p}) // finds out which one is the copy
 		}
 		if err == nil {
 			reached = append(reached, p)
@@ -242,7 +242,7 @@ const cleanupTimeout = time.Minute
 func (h *healJob) destroyHealSnapshots(ctx context.Context, p *healPair) error {
 	source, target := p.ends()
 	for _, e := range []endpoint.Endpoint{target, source} {
-		d, err := h.getDataset(ctx, e, &p.Settings)
+		d, err := h.copies.dataset(ctx, e, &p.Settings)
 		if err != nil {
 			return err
 		}
