@@ -79,12 +79,6 @@ func (c *Conn) WireBytes() int64 { return c.wireBytes.Load() }
 // in mode signed.
 func (c *Conn) tagged(k Kind) bool { return k != Data || c.mode == Signed }
 
-// maxTLSBytes is how many bytes of frames one end of a TLS connection sends. AES-GCM allows 2^24.5 records of
-// 16 KiB per key, and crypto/tls never changes the key.
-//
-// https://www.rfc-editor.org/rfc/rfc8446#section-5.5
-const maxTLSBytes = 360 << 30
-
 // WriteFrame sends the payload of b as one frame and sets h.Payload. The block may be reused
 // afterwards.
 func (c *Conn) WriteFrame(h Header, b *Block) error {
