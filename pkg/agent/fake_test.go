@@ -99,7 +99,7 @@ func (h *host) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
 
 func ticketFor(o tcp.Offer) tcp.Ticket {
 	return tcp.Ticket{Mode: o.Mode, Address: net.JoinHostPort(o.Address, "7777"), Session: strings.Repeat("5e", 16), Secret: bytes.Repeat([]byte{0, 255}, 16),
-		Streams: o.Streams, Deadline: o.Deadline, ServerPin: bytes.Repeat([]byte{7}, 32)}
+		Streams: o.Streams, Deadline: o.Deadline}
 }
 
 func (h *host) Transfer(ctx context.Context, t hosts.Task, progress func(transfer.Progress)) (res hosts.Result, err error) {

@@ -130,8 +130,7 @@ func TestGateDecodesEveryField(t *testing.T) {
 		Options: transfer.Options{Buffer: 1, Block: 2, BandLimit: 3, Compress: "zstd", CompressThreads: 1, Stall: 5, LimitID: 1<<64 - 1},
 	}
 	full := hosts.Task{To: into,
-		From: hosts.Dial{Ticket: tcp.Ticket{Mode: tcp.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Socket: transport.Socket{Window: 3, Congestion: "reno"}, Deadline: 4,
-			ServerPin: []byte{5}, ClientCert: []byte{6}, ClientKey: []byte{7}}},
+		From: hosts.Dial{Ticket: tcp.Ticket{Mode: tcp.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Socket: transport.Socket{Window: 3, Congestion: "reno"}, Deadline: 4}},
 	}
 	body, err := json.Marshal(full)
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[zfs.Carry]():       fieldNames("", "All Named"),          // the Guard sets its own
 	reflect.TypeFor[tcp.Offer](): fieldNames("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // tcp.Listen limits these
-	reflect.TypeFor[tcp.Ticket]():          fieldNames("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
+	reflect.TypeFor[tcp.Ticket]():          fieldNames("Address Socket Deadline", "Mode Session Secret Streams"),
 	reflect.TypeFor[transport.Socket]():    fieldNames("Window", "Congestion"),
 	reflect.TypeFor[transfer.Options]():    fieldNames("Buffer Block BandLimit CompressThreads Stall", "Compress Concurrent LimitID"),
 	reflect.TypeFor[hosts.Task]():          fieldNames("From To", ""),

@@ -37,8 +37,8 @@ longer than the permitted maximum:
 
     ` + renewPage + `
 
-A login takes some ten round trips. The TCP handshake takes one round trip, TLS one, and the authentication of a data
-connection one. A stream of more than 14 KB needs further round trips until the congestion window of TCP has grown.
+A login takes some ten round trips. A data connection takes one for TCP and one for its handshake. A stream of more than
+14 KB needs further round trips until the congestion window of TCP has grown.
 
 Small streams of several datasets share round trips. A run with a hundred increments, two at a time, takes about 10 if
 each has 1 KiB, and about 20 if each has 64 KiB. Another test limits them. Without sharing, they would take 53.

@@ -60,11 +60,11 @@ func (r *replication) run() (float64, string) {
 }
 
 func replicateTo(t *testing.T) []measured {
-	return replications(t, "replicate run to a remote host", "", "beta:", []float64{9, 4, 1, 5, 4, 4})
+	return replications(t, "replicate run to a remote host", "", "beta:", []float64{8, 4, 1, 5, 4, 4})
 }
 
 func replicateFrom(t *testing.T) []measured {
-	return replications(t, "replicate run from a remote host", "beta:", "", []float64{11, 6, 2, 7, 6, 6})
+	return replications(t, "replicate run from a remote host", "beta:", "", []float64{10, 6, 2, 7, 6, 6})
 }
 
 // replications measures jobs from the host source to the host target, "" or "beta:". most has the

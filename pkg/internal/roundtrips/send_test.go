@@ -41,11 +41,11 @@ func (w *world) snapshot(name string, bytes int) {
 }
 
 func sendTo(t *testing.T) []measured {
-	return sends(t, "send to a remote host", endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, 7, 3)
+	return sends(t, "send to a remote host", endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, 6, 3)
 }
 
 func sendFrom(t *testing.T) []measured {
-	return sends(t, "send from a remote host", endpoint.Endpoint{Host: "beta", Name: "tank/a"}, endpoint.Endpoint{Name: "vault/a"}, 8, 3)
+	return sends(t, "send from a remote host", endpoint.Endpoint{Host: "beta", Name: "tank/a"}, endpoint.Endpoint{Name: "vault/a"}, 7, 3)
 }
 
 // sends measures a first full send, a small increment, and a send of nothing.

@@ -53,14 +53,9 @@ func (t *tally) add(h Header) {
 	}
 }
 
-// newConn returns a connection after its handshake.
-func newConn(stream int, mode Mode, tcp Socket, rw net.Conn, send, receive *tagger) *Conn {
-	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive, keyed: maxTLSBytes}
-	if t, ok := rw.(*tls.Conn); ok {
-		c.records = t.NetConn().(*frameBuffer)
-		c.records.readWait, c.records.writeWait = &c.readWait, &c.writeWait
-	}
-	return c
+// newConn returns a connection without TLS after its handshake.
+func newConn(stream int, mode Mode, tcp Socket, send, receive *tagger) *Conn {
+	return &Conn{stream: stream, mode: mode, tcp: tcp, rw: tcp, send: send, receive: receive}
 }
 
 // Stream returns the number of the connection in its Link, from 0.
@@ -75,9 +70,9 @@ func (c *Conn) WriteWait() *WaitTimer { return &c.writeWait }
 // WireBytes returns the bytes of frames sent and received so far, without the overhead of TLS.
 func (c *Conn) WireBytes() int64 { return c.wireBytes.Load() }
 
-// tagged reports whether frames of a kind carry a tag: control frames always, data frames only
-// in mode signed.
-func (c *Conn) tagged(k Kind) bool { return k != Data || c.mode == Signed }
+// tagged reports whether frames of a kind carry a tag: in mode signed all, in mode plain control frames. TLS
+// authenticates its records itself.
+func (c *Conn) tagged(k Kind) bool { return c.mode == Signed || c.mode == Plain && k != Data }
 
 // WriteFrame sends the payload of b as one frame and sets h.Payload. The block may be reused
 // afterwards.

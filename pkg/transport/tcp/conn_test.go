@@ -459,7 +459,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 		defer peer.Close()
 		send, err := newTagger(key)
 		require.NoError(t, err)
-		conn := newConn(0, Signed, c.(*net.TCPConn), c, send, nil)
+		conn := newConn(0, Signed, c.(*net.TCPConn), send, nil)
 		for i := range 3 {
 			require.NoError(t, conn.WriteFrame(Header{Kind: Data, Position: uint64(i), Raw: 40}, block(bytes.Repeat([]byte{byte(i)}, 40))))
 		}

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -34,12 +33,9 @@ func DialOn(ctx context.Context, s Stack, t Ticket) (*Link, error) {
 	if d.timeout <= 0 {
 		d.timeout = defaultDeadline
 	}
-	err := t.Check()
+	session, err := t.check()
 	if err == nil {
-		d.session, err = t.session()
-	}
-	if err == nil {
-		d.config, err = t.dialerConfig()
+		d.handshake, err = session.handshaker()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDial, err)
@@ -65,11 +61,10 @@ func DialOn(ctx context.Context, s Stack, t Ticket) (*Link, error) {
 }
 
 type dialer struct {
-	stack   Stack
-	ticket  Ticket
-	session session
-	config  *tls.Config
-	timeout time.Duration
+	stack     Stack
+	ticket    Ticket
+	handshake handshaker
+	timeout   time.Duration
 }
 
 // open makes one connection. If it was accepted and dropped, open retries: the listener may be
@@ -106,27 +101,18 @@ func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
 	}
 }
 
-// authenticate runs the handshakes of a new connection.
+// authenticate runs the handshake of a new connection.
 func (d *dialer) authenticate(ctx context.Context, tcp Socket, stream int) (*Conn, error) {
 	// A relay accepts immediately, and only then logs in to its remote host.
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(pastDeadline()) })
-	var rw net.Conn = tcp
-	if d.config != nil {
-		t := tls.Client(newFrameBuffer(tcp), d.config)
-		if err := t.HandshakeContext(ctx); err != nil {
-			stop()
-			return nil, err
-		}
-		rw = t
-	}
-	send, receive, err := d.session.dialHandshake(rw, stream)
+	conn, err := d.handshake(tcp, stream)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return newConn(stream, d.ticket.Mode, tcp, rw, send, receive), tcp.SetDeadline(time.Time{})
+	return conn, tcp.SetDeadline(time.Time{})
 }
 
 // dialError explains a failed connection attempt.

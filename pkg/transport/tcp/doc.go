@@ -3,8 +3,8 @@
 //
 //   - Offer: the description of a listener to open.
 //   - Listener: accepts the connections of one link and drops all others.
-//   - Ticket: authorizes the dialer: address, session, secret and, in mode tls, certificates.
-//     It is valid for one link, until the listener closes.
+//   - Ticket: authorizes the dialer: address, session and secret. It is valid for one link, until the
+//     listener closes.
 //   - Link: the N connections of one transfer. [Conn]: one of them, numbered as a stream.
 //   - Mode: the protection of the data: signed, tls or plain.
 //   - Frame: a header, a payload and, depending on the mode, a tag. Block: the buffer of a frame.

@@ -2,8 +2,10 @@ package tcp
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,19 +89,38 @@ func FuzzReadFrame(f *testing.F) {
 
 // FuzzWelcome sends arbitrary bytes to a listener.
 func FuzzWelcome(f *testing.F) {
-	s := session{secret: make([]byte, secretSize), mode: Signed, streams: 2}
-	h := hello{stream: 1}
-	f.Add(append(h.bytes(), make([]byte, proofSize)...))
-	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"))
-	f.Fuzz(func(t *testing.T, p []byte) {
+	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"), true)
+	accepters := map[bool]accepter{}
+	for tls, mode := range map[bool]Mode{false: Signed, true: TLS} {
+		s := &session{secret: make([]byte, secretSize), mode: mode, streams: 2}
+		dial, err := s.handshaker()
+		require.NoError(f, err)
+		accepters[tls], err = s.accepter()
+		require.NoError(f, err)
+		a, b := net.Pipe()
+		go func() { _, _ = dial(pipeSocket{b}, 1) }()
+		first := make([]byte, 4<<10)
+		n, err := a.Read(first)
+		require.NoError(f, err)
+		_ = a.Close()
+		f.Add(append(first[:n:n], make([]byte, proofSize)...), tls)
+	}
+	f.Fuzz(func(t *testing.T, p []byte, tls bool) {
 		a, b := net.Pipe()
 		go func() {
 			_, _ = a.Write(p)
 			_ = a.Close()
 		}()
 		go func() { _, _ = io.Copy(io.Discard, a) }()
-		_, _, _, err := s.acceptHandshake(b, func() {})
+		_, err := accepters[tls](pipeSocket{b}, func() {})
 		_ = b.Close()
 		require.Error(t, err)
 	})
 }
+
+// pipeSocket is an end of a net.Pipe.
+type pipeSocket struct{ net.Conn }
+
+func (p pipeSocket) CloseWrite() error { return p.Close() }
+
+func (pipeSocket) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }

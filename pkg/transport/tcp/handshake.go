@@ -6,29 +6,25 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"time"
 )
 
 // Protocol is the version of the handshake and the frames.
 const Protocol = "zxfer/1"
 
-// The handshake of each connection, in mode tls inside TLS:
+// The handshake of each connection in modes signed and plain:
 //
 //	dialer    hello: magic(8) session(16) stream(2) nonce(32)
 //	listener  nonce(32) proof(32)
 //	dialer    proof(32)
 //
 // Both proofs are HMACs with the session's secret over a label for the direction and the
-// transcript: mode, hello, the listener's nonce, and the key exported from TLS. Both nonces are
-// fresh, so recorded handshakes prove nothing. Neither end learns more about the secret than
-// that the other one has it.
+// transcript: mode, hello and the listener's nonce. Both nonces are fresh, so recorded handshakes
+// prove nothing. Neither end learns more about the secret than that the other one has it.
 const (
 	magic       = Protocol + "\n"
 	sessionSize = 16
@@ -42,14 +38,13 @@ const (
 	labelListenerProof = Protocol + " listener proof"
 	labelDialerKey     = Protocol + " key dialer to listener"
 	labelListenerKey   = Protocol + " key listener to dialer"
-	labelExporter      = "EXPORTER-zxfer-1"
 )
 
-// handshakeTimeout bounds two parts of a handshake at the listener: TLS and hello, then the
+// handshakeTimeout bounds two parts of a handshake at the listener: the first message, then the
 // rest. The dialer uses its deadline instead.
 const handshakeTimeout = 10 * time.Second
 
-// session holds the inputs of a handshake and its keys.
+// session holds what both ends know before a handshake.
 type session struct {
 	id      [sessionSize]byte
 	secret  []byte
@@ -57,81 +52,90 @@ type session struct {
 	streams int
 }
 
-func (t *Ticket) session() (session, error) {
-	s := session{secret: t.Secret, mode: t.Mode, streams: t.Streams}
-	id, err := hex.DecodeString(t.Session)
-	if err != nil || len(id) != sessionSize || len(t.Secret) != secretSize {
-		return s, errors.New("the ticket is malformed")
+// handshaker is the dialer's side of a handshake for one stream.
+type handshaker func(c Socket, stream int) (*Conn, error)
+
+// handshaker returns the handshake of the session's mode.
+func (s *session) handshaker() (handshaker, error) {
+	if s.mode == TLS {
+		return s.tlsHandshaker()
 	}
-	copy(s.id[:], id)
-	return s, nil
+	return s.dial, nil
 }
 
-// dialHandshake is the dialer's side for one stream. It returns the keys for both directions.
-func (s *session) dialHandshake(c net.Conn, stream int) (send, receive *tagger, err error) {
-	bound, err := exported(c)
-	if err != nil {
-		return nil, nil, err
+// accepter is the listener's side of a handshake. Its errors explain what an unauthenticated client did
+// wrong, and are not sent to it. It calls sessionNamed once the client has named the session.
+type accepter func(c Socket, sessionNamed func()) (*Conn, error)
+
+// accepter returns the handshake of the session's mode.
+func (s *session) accepter() (accepter, error) {
+	if s.mode == TLS {
+		return s.tlsAccepter()
 	}
+	return s.accept, nil
+}
+
+// dial is the handshaker of modes signed and plain.
+func (s *session) dial(c Socket, stream int) (*Conn, error) {
 	h := hello{session: s.id, stream: uint16(stream)}
 	_, _ = rand.Read(h.nonce[:]) // never fails
 	helloBytes := h.bytes()
 	if _, err := c.Write(helloBytes); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var answer [nonceSize + proofSize]byte
 	if _, err := io.ReadFull(c, answer[:]); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	transcript := s.transcript(helloBytes, answer[:nonceSize], bound)
+	transcript := s.transcript(helloBytes, answer[:nonceSize])
 	if !hmac.Equal(answer[nonceSize:], s.proof(labelListenerProof, transcript)) {
-		return nil, nil, errImpostor
+		return nil, errImpostor
 	}
 	if _, err := c.Write(s.proof(labelDialerProof, transcript)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return s.keys(transcript)
+	send, receive, err := s.keys(transcript)
+	return newConn(stream, s.mode, c, send, receive), err
 }
 
-// errImpostor means that the listener does not know the secret.
-var errImpostor = errors.New("the listener does not know the session's secret")
+var (
+	// errImpostor means that the listener does not know the secret.
+	errImpostor = errors.New("the listener does not know the session's secret")
+	// errNoSecret means that a client does not know the secret, or repeats another client's proof.
+	errNoSecret = errors.New("it does not know the session's secret, or replays another client")
+)
 
-// acceptHandshake is the listener's side. Its errors explain what an unauthenticated client did
-// wrong, and are not sent to it. It calls sessionNamed once the client has named this session.
-func (s *session) acceptHandshake(c net.Conn, sessionNamed func()) (stream int, send, receive *tagger, err error) {
-	bound, err := exported(c)
-	if err != nil {
-		return 0, nil, nil, err
-	}
+// accept is the accepter of modes signed and plain.
+func (s *session) accept(c Socket, sessionNamed func()) (*Conn, error) {
 	var helloBytes [helloSize]byte
 	if n, err := io.ReadFull(c, helloBytes[:]); err != nil {
-		return 0, nil, nil, fmt.Errorf("it sent %d of %d bytes: %w", n, helloSize, err)
+		return nil, fmt.Errorf("it sent %d of %d bytes: %w", n, helloSize, err)
 	}
 	h, err := parseHello(helloBytes[:])
 	switch {
 	case err != nil:
-		return 0, nil, nil, err
+		return nil, err
 	case !bytes.Equal(h.session[:], s.id[:]):
-		return 0, nil, nil, errors.New("it requests another session")
+		return nil, errors.New("it requests another session")
 	case int(h.stream) >= s.streams:
-		return 0, nil, nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
+		return nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
 	}
 	sessionNamed()
 	var nonce [nonceSize]byte
 	_, _ = rand.Read(nonce[:]) // never fails
-	transcript := s.transcript(helloBytes[:], nonce[:], bound)
+	transcript := s.transcript(helloBytes[:], nonce[:])
 	if _, err := c.Write(append(nonce[:], s.proof(labelListenerProof, transcript)...)); err != nil {
-		return 0, nil, nil, err
+		return nil, err
 	}
 	var proof [proofSize]byte
 	if _, err := io.ReadFull(c, proof[:]); err != nil {
-		return 0, nil, nil, fmt.Errorf("it sent no proof: %w", err)
+		return nil, fmt.Errorf("it sent no proof: %w", err)
 	}
 	if !hmac.Equal(proof[:], s.proof(labelDialerProof, transcript)) {
-		return 0, nil, nil, errors.New("it does not know the session's secret, or replays another client")
+		return nil, errNoSecret
 	}
-	receive, send, err = s.keys(transcript)
-	return int(h.stream), send, receive, err
+	receive, send, err := s.keys(transcript)
+	return newConn(int(h.stream), s.mode, c, send, receive), err
 }
 
 // hello is the first message of a dialer.
@@ -159,20 +163,10 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// exported returns a key that binds the handshake to its TLS connection; nil without TLS.
-func exported(c net.Conn) ([]byte, error) {
-	t, ok := c.(*tls.Conn)
-	if !ok {
-		return nil, nil
-	}
-	state := t.ConnectionState()
-	return state.ExportKeyingMaterial(labelExporter, nil, 32)
-}
-
-// transcript returns a hash of both ends' messages and of the connection's mode and TLS key.
-func (s *session) transcript(hello, nonce, exported []byte) []byte {
+// transcript returns a hash of both ends' messages and of the session's mode.
+func (s *session) transcript(hello, nonce []byte) []byte {
 	h := sha256.New()
-	for _, part := range [][]byte{[]byte(labelTranscript), []byte(s.mode), hello, nonce, exported} {
+	for _, part := range [][]byte{[]byte(labelTranscript), []byte(s.mode), hello, nonce} {
 		var n [4]byte
 		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
 		h.Write(n[:])

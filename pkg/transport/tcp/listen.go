@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -42,15 +41,13 @@ const (
 
 // Listener waits for the connections of one Link and drops all others.
 type Listener struct {
-	tcp             Acceptor
-	ticket          Ticket
-	session         session
-	config          *tls.Config
-	unauthenticated bool // the peer uses no handshake, see Unauthenticated
-	peer            netip.Addr
-	log             func(string)
-	stopTimers      func() // stops the deadline and the watch on ctx
-	handshakes      sync.WaitGroup
+	tcp        Acceptor
+	ticket     Ticket
+	handshake  accepter
+	peer       netip.Addr
+	log        func(string)
+	stopTimers func() // stops the deadline and the watch on ctx
+	handshakes sync.WaitGroup
 
 	handshakeLimit time.Duration // timeout of one handshake
 
@@ -78,12 +75,11 @@ func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, erro
 
 // ListenOn is Listen with another stack.
 func ListenOn(ctx context.Context, s Stack, o Offer, log func(msg string)) (*Listener, error) {
-	return listenFor(ctx, s, o, log, false, handshakeTimeout)
+	return listenFor(ctx, s, o, log, (*session).accepter, handshakeTimeout)
 }
 
-// listenFor opens a listener that drops connections whose handshake takes longer than
-// handshake.
-func listenFor(ctx context.Context, s Stack, o Offer, log func(msg string), unauthenticated bool, handshake time.Duration) (*Listener, error) {
+// listenFor opens a listener with another handshake, whose parts may each take as long as limit.
+func listenFor(ctx context.Context, s Stack, o Offer, log func(msg string), handshake func(*session) (accepter, error), limit time.Duration) (*Listener, error) {
 	o.Streams = max(o.Streams, 1)
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
@@ -91,7 +87,7 @@ func listenFor(ctx context.Context, s Stack, o Offer, log func(msg string), unau
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	l := &Listener{log: log, unauthenticated: unauthenticated, handshakeLimit: handshake, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
+	l := &Listener{log: log, handshakeLimit: limit, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
 	if log == nil {
 		l.log = func(string) {}
 	}
@@ -99,10 +95,14 @@ func listenFor(ctx context.Context, s Stack, o Offer, log func(msg string), unau
 		// sshd adds a zone to a link-local address.
 		l.peer = netip.MustParseAddr(o.Peer).Unmap().WithZone("")
 	}
-	if err := l.makeTicket(o); err != nil {
+	l.ticket = newTicket(o)
+	session, err := l.ticket.check()
+	if err != nil {
 		return nil, err
 	}
-	var err error
+	if l.handshake, err = handshake(session); err != nil {
+		return nil, err
+	}
 	if l.tcp, err = s.Listen(ctx, o); err != nil {
 		return nil, err
 	}
@@ -116,21 +116,15 @@ func listenFor(ctx context.Context, s Stack, o Offer, log func(msg string), unau
 	return l, nil
 }
 
-func (l *Listener) makeTicket(o Offer) (err error) {
+// newTicket returns a ticket without an address.
+func newTicket(o Offer) Ticket {
 	secret, id := make([]byte, secretSize), make([]byte, sessionSize)
 	_, _ = rand.Read(secret) // never fails
 	_, _ = rand.Read(id)
-	l.ticket = Ticket{
+	return Ticket{
 		Mode: o.Mode, Session: hex.EncodeToString(id), Secret: secret,
 		Streams: o.Streams, Socket: o.Socket, Deadline: o.Deadline,
 	}
-	if o.Mode == TLS {
-		if l.config, err = l.ticket.makeIdentities(); err != nil {
-			return err
-		}
-	}
-	l.session, err = l.ticket.session()
-	return err
 }
 
 // timeoutError returns the error of an expired deadline.
@@ -274,26 +268,11 @@ func (l *Listener) authenticate(c Socket) (*Conn, error) {
 	if err := c.SetDeadline(time.Now().Add(l.handshakeLimit)); err != nil {
 		return nil, err
 	}
-	if l.unauthenticated {
-		conn, err := l.checkSecret(c)
-		if err != nil {
-			return nil, err
-		}
-		return conn, c.SetDeadline(time.Time{})
-	}
-	var rw net.Conn = c
-	if l.config != nil {
-		t := tls.Server(newFrameBuffer(c), l.config)
-		if err := t.Handshake(); err != nil {
-			return nil, err
-		}
-		rw = t
-	}
-	stream, send, receive, err := l.session.acceptHandshake(rw, func() { l.sessionNamed(c) })
+	conn, err := l.handshake(c, func() { l.sessionNamed(c) })
 	if err != nil {
 		return nil, err
 	}
-	return newConn(stream, l.ticket.Mode, c, rw, send, receive), c.SetDeadline(time.Time{})
+	return conn, c.SetDeadline(time.Time{})
 }
 
 // sessionNamed moves a connection to the pending ones that have named the session.
@@ -351,7 +330,7 @@ type Unauthenticated struct{ l *Listener }
 // of the offer, and otherwise works like Listen.
 func ListenUnauthenticated(ctx context.Context, o Offer, log func(msg string)) (*Unauthenticated, error) {
 	o.Mode, o.Streams = Plain, 1
-	l, err := listenFor(ctx, Kernel{}, o, log, true, handshakeTimeout)
+	l, err := listenFor(ctx, Kernel{}, o, log, (*session).secretAccepter, handshakeTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -381,9 +360,11 @@ func (b *Unauthenticated) Close() error { return b.l.Close() }
 // errSecret means that a client sent a wrong secret.
 var errSecret = errors.New("it does not start with the secret")
 
-// checkSecret reads the secret and nothing after it.
-func (l *Listener) checkSecret(c Socket) (*Conn, error) {
-	want := hex.AppendEncode(nil, l.ticket.Secret)
+// secretAccepter returns an accepter that reads the secret and nothing after it.
+func (s *session) secretAccepter() (accepter, error) { return s.acceptSecret, nil }
+
+func (s *session) acceptSecret(c Socket, _ func()) (*Conn, error) {
+	want := hex.AppendEncode(nil, s.secret)
 	want = append(want, '\n')
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); err != nil {
@@ -392,5 +373,5 @@ func (l *Listener) checkSecret(c Socket) (*Conn, error) {
 	if subtle.ConstantTimeCompare(got, want) != 1 {
 		return nil, errSecret
 	}
-	return newConn(0, l.ticket.Mode, c, c, nil, nil), nil
+	return newConn(0, s.mode, c, nil, nil), nil
 }

@@ -3,7 +3,6 @@ package tcp
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +59,7 @@ func listenTimed(t *testing.T, o Offer, handshake time.Duration) (*Listener, *lo
 		o.Deadline = unlimited
 	}
 	var log logged
-	l, err := listenFor(context.Background(), Kernel{}, o, log.add, false, handshake)
+	l, err := listenFor(context.Background(), Kernel{}, o, log.add, (*session).accepter, handshake)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l, &log
@@ -191,22 +190,17 @@ func TestUnauthenticatedClientsAreDropped(t *testing.T) {
 			wrong := ticket
 			wrong.Secret = bytes.Repeat([]byte{7}, secretSize)
 			_, err = dialStream(wrong, ticket.Address, 1)
-			require.Error(t, err, "a wrong secret")
-			stolen := other.Ticket()
-			stolen.ServerPin, stolen.ClientCert, stolen.ClientKey = ticket.ServerPin, ticket.ClientCert, ticket.ClientKey
-			_, err = dialStream(stolen, ticket.Address, 1)
+			require.ErrorIs(t, err, errImpostor, "a wrong secret")
+			_, err = dialStream(other.Ticket(), ticket.Address, 1)
 			require.Error(t, err, "a valid handshake for another session")
-			if mode == TLS {
-				o := other.Ticket()
-				wrong := ticket
-				wrong.ClientCert, wrong.ClientKey = o.ClientCert, o.ClientKey
-				_, err = dialStream(wrong, ticket.Address, 1)
-				require.Error(t, err, "a certificate of another listener")
-				wrong = ticket
-				wrong.ServerPin = o.ServerPin
-				_, err = dialStream(wrong, ticket.Address, 1)
-				require.ErrorContains(t, err, "pinned")
-			}
+			wrong = ticket
+			wrong.Secret = other.Ticket().Secret
+			_, err = dialStream(wrong, ticket.Address, 1)
+			require.ErrorIs(t, err, errImpostor, "the secret of another session")
+			wrong = ticket
+			wrong.Session = other.Ticket().Session
+			_, err = dialStream(wrong, ticket.Address, 1)
+			require.Error(t, err, "the secret of this session for another one")
 			_, err = dialStream(ticket, ticket.Address, 2)
 			require.Error(t, err, "a stream that does not exist")
 			// A duplicate stream ends at its first use.
@@ -238,11 +232,16 @@ func TestUnauthenticatedClientsAreDropped(t *testing.T) {
 
 // dialStream opens one stream of a ticket, without retries.
 func dialStream(t Ticket, address string, stream int) (*Conn, error) {
-	s, err := t.session()
+	return dialThrough(t, address, stream, func(c Socket) Socket { return c })
+}
+
+// dialThrough is dialStream with a changed connection.
+func dialThrough(t Ticket, address string, stream int, change func(Socket) Socket) (*Conn, error) {
+	s, err := t.check()
 	if err != nil {
 		return nil, err
 	}
-	config, err := t.dialerConfig()
+	dial, err := s.handshaker()
 	if err != nil {
 		return nil, err
 	}
@@ -250,8 +249,8 @@ func dialStream(t Ticket, address string, stream int) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := dialer{ticket: t, session: s, config: config}
-	conn, err := d.authenticate(context.Background(), c.(*net.TCPConn), stream)
+	d := dialer{ticket: t, handshake: dial}
+	conn, err := d.authenticate(context.Background(), change(c.(*net.TCPConn)), stream)
 	if err != nil {
 		_ = c.Close()
 	}
@@ -273,75 +272,100 @@ func TestSilentFloodDoesNotBlockPeer(t *testing.T) {
 	require.Len(t, strings.Split(log.text(), "\n"), maxLogged)
 }
 
-// beforeProof calls f before the dialer's second write, which is its proof.
-type beforeProof struct {
-	net.Conn
-	writes int
-	f      func()
+// changed is a connection that passes each message of its owner through write. messages counts them.
+type changed struct {
+	Socket
+	messages int
+	write    func(message int, p []byte) ([]byte, error)
 }
 
-func (c *beforeProof) Write(p []byte) (int, error) {
-	if c.writes++; c.writes == 2 {
-		c.f()
+func (c *changed) Write(p []byte) (int, error) {
+	out, err := c.write(c.messages, p)
+	c.messages++
+	if err == nil {
+		_, err = c.Socket.Write(out)
 	}
-	return c.Conn.Write(p)
+	return len(p), err
 }
 
-// TestFloodKeepsClientsOfSession expects that a flood does not displace a connection that
-// received the listener's proof. The listener does not acknowledge the dialer's proof, so the
-// dialer would not notice and not retry.
+// firstMessage returns the first message of a dialer.
+func firstMessage(t *testing.T, ticket Ticket) (first []byte) {
+	t.Helper()
+	_, err := dialThrough(ticket, ticket.Address, 0, func(c Socket) Socket {
+		return &changed{Socket: c, write: func(_ int, p []byte) ([]byte, error) {
+			first = bytes.Clone(p)
+			return nil, net.ErrClosed
+		}}
+	})
+	require.ErrorIs(t, err, net.ErrClosed)
+	return first
+}
+
+// TestFloodKeepsClientsOfSession expects that a flood does not displace a connection that has named the session.
+// The listener does not acknowledge the dialer's proof, so the dialer would not notice and not retry.
 func TestFloodKeepsClientsOfSession(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t, Offer{Mode: Signed})
-	ticket := l.Ticket()
-	s, err := ticket.session()
-	require.NoError(t, err)
-	c, err := net.Dial("tcp", ticket.Address)
-	require.NoError(t, err)
-	defer c.Close()
-	flood := func() {
-		for range 2 * maxPending {
-			stranger, err := net.Dial("tcp", ticket.Address)
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			l, _ := listen(t, Offer{Mode: mode})
+			ticket := l.Ticket()
+			flood := func() {
+				for range 2 * maxPending {
+					stranger, err := net.Dial("tcp", ticket.Address)
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = stranger.Close() })
+				}
+				require.Eventually(t, func() bool {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					return l.dropped >= maxPending-1
+				}, testenv.Timeout(), time.Millisecond)
+			}
+			c, err := dialThrough(ticket, ticket.Address, 0, func(c Socket) Socket {
+				return &changed{Socket: c, write: func(message int, p []byte) ([]byte, error) {
+					if message == 1 { // the dialer has received the listener's answer
+						flood()
+					}
+					return p, nil
+				}}
+			})
 			require.NoError(t, err)
-			t.Cleanup(func() { _ = stranger.Close() })
-		}
-		require.Eventually(t, func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.dropped >= maxPending-1
-		}, testenv.Timeout(), time.Millisecond)
+			defer c.tcp.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
+			defer cancel()
+			link, err := l.Accept(ctx)
+			require.NoError(t, err)
+			_ = link.Close()
+		})
 	}
-	_, _, err = s.dialHandshake(&beforeProof{Conn: c, f: flood}, 0)
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
-	defer cancel()
-	link, err := l.Accept(ctx)
-	require.NoError(t, err)
-	_ = link.Close()
 }
 
 // TestClientsOfSessionAreBounded expects a limit also for clients that know the session but not
 // the secret.
 func TestClientsOfSessionAreBounded(t *testing.T) {
 	t.Parallel()
-	l, log := listen(t, Offer{Mode: Signed})
-	ticket := l.Ticket()
-	s, err := ticket.session()
-	require.NoError(t, err)
-	helloBytes := (&hello{session: s.id}).bytes()
-	for range 2 * maxPending {
-		c, err := net.Dial("tcp", ticket.Address)
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = c.Write(helloBytes)
-		require.NoError(t, err)
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			l, log := listen(t, Offer{Mode: mode})
+			ticket := l.Ticket()
+			first := firstMessage(t, ticket)
+			for range 2 * maxPending {
+				c, err := net.Dial("tcp", ticket.Address)
+				require.NoError(t, err)
+				defer c.Close()
+				_, err = c.Write(first)
+				require.NoError(t, err)
+			}
+			require.Eventually(t, func() bool { return strings.Contains(log.text(), "logs no further ones") }, testenv.Timeout(), time.Millisecond)
+			l.mu.Lock()
+			require.LessOrEqual(t, len(l.named), maxPending)
+			require.LessOrEqual(t, len(l.unnamed), maxPending)
+			l.mu.Unlock()
+			connect(t, l, ticket)
+		})
 	}
-	require.Eventually(t, func() bool { return strings.Contains(log.text(), "logs no further ones") }, testenv.Timeout(), time.Millisecond)
-	l.mu.Lock()
-	require.LessOrEqual(t, len(l.named), maxPending)
-	require.LessOrEqual(t, len(l.unnamed), maxPending)
-	l.mu.Unlock()
-	connect(t, l, ticket)
 }
 
 // TestDialerWaitsForSlowRelay uses a relay that accepts immediately and then logs in, which may
@@ -414,15 +438,21 @@ func TestListenerEndsWithDeadline(t *testing.T) {
 	require.NotEmpty(t, fault.HintOf(err))
 }
 
+// TestHandshakeEndsWithTimeout expects the listener to drop a client that sends nothing, half of its first message, or
+// nothing after it.
 func TestHandshakeEndsWithTimeout(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
-		l, log := listenTimed(t, Offer{Mode: mode}, time.Millisecond)
-		c, err := net.Dial("tcp", l.Ticket().Address)
-		require.NoError(t, err)
-		_, _ = io.ReadAll(c) // until the listener drops it
-		_ = c.Close()
-		require.Eventually(t, func() bool { return strings.Contains(log.text(), "timeout") }, testenv.Timeout(), time.Millisecond)
+		l, log := listenTimed(t, Offer{Mode: mode}, 20*time.Millisecond)
+		first := firstMessage(t, l.Ticket())
+		for i, sent := range [][]byte{nil, first[:len(first)/2], first} {
+			c, err := net.Dial("tcp", l.Ticket().Address)
+			require.NoError(t, err)
+			_, _ = c.Write(sent)
+			_, _ = io.ReadAll(c) // until the listener drops it
+			_ = c.Close()
+			require.Eventually(t, func() bool { return strings.Count(log.text(), "timeout") == i+1 }, testenv.Timeout(), time.Millisecond)
+		}
 	}
 }
 
@@ -531,9 +561,9 @@ func TestDialErrors(t *testing.T) {
 	}{
 		"refused":  {with(func(t *Ticket) { t.Address = refused }), []string{refused, "from 127.0.0.1", "connection refused"}, true},
 		"silent":   {with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = 300 * time.Millisecond }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
-		"impostor": {with(func(t *Ticket) { t.ServerPin = make([]byte, 32) }), []string{"pinned"}, true},
+		"impostor": {with(func(t *Ticket) { t.Secret = make([]byte, secretSize) }), []string{"the listener does not know the session's secret"}, true},
 		"session":  {with(func(t *Ticket) { t.Session = "zz" }), []string{"malformed"}, false},
-		"key":      {with(func(t *Ticket) { t.ClientKey = nil }), []string{"malformed"}, false},
+		"secret":   {with(func(t *Ticket) { t.Secret = t.Secret[1:] }), []string{"malformed"}, false},
 		"mode":     {with(func(t *Ticket) { t.Mode = "" }), []string{"malformed"}, false},
 		"streams":  {with(func(t *Ticket) { t.Streams = 0 }), []string{"malformed"}, false},
 	} {
@@ -556,54 +586,60 @@ func TestDialErrors(t *testing.T) {
 	})
 }
 
-// TestModesCannotBeMixed expects that different modes cannot connect, because the proofs include
-// the mode. Neither a client that relays a TLS handshake without the secret nor a listener that
-// claims another mode may succeed.
+// TestModesCannotBeMixed expects that different modes cannot connect, although both ends know the secret.
 func TestModesCannotBeMixed(t *testing.T) {
 	t.Parallel()
 	for _, lm := range modes {
 		for _, dm := range modes {
-			if lm == dm || lm == TLS || dm == TLS {
-				continue // with TLS on one end only, not even the hello arrives
+			if lm == dm {
+				continue
 			}
 			t.Run(fmt.Sprintf("%s-%s", lm, dm), func(t *testing.T) {
 				t.Parallel()
-				l, _ := listen(t, Offer{Mode: lm})
+				l, log := listen(t, Offer{Mode: lm})
 				ticket := l.Ticket()
 				ticket.Mode = dm
 				_, err := dialStream(ticket, ticket.Address, 0)
-				require.ErrorIs(t, err, errImpostor)
+				if lm == TLS || dm == TLS {
+					require.Error(t, err)
+				} else {
+					require.ErrorIs(t, err, errImpostor)
+				}
+				require.Eventually(t, func() bool { return strings.Contains(log.text(), "dropped") }, testenv.Timeout(), time.Millisecond)
+				require.Zero(t, l.accepted)
 			})
 		}
 	}
 }
 
-func TestTLSIsBoundToItsConnection(t *testing.T) {
+// TestStreamNumberCannotBeChanged expects both ends to notice that a network attacker changed the number of a stream.
+func TestStreamNumberCannotBeChanged(t *testing.T) {
 	t.Parallel()
-	// A man in the middle with both certificates, but without the secret, cannot relay the
-	// inner handshake.
-	l, _ := listen(t, Offer{Mode: TLS})
-	ticket := l.Ticket()
-	mitm, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer mitm.Close()
-	go func() {
-		c, err := mitm.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		down := tls.Server(c, l.config)
-		config, _ := ticket.dialerConfig()
-		config.InsecureSkipVerify = true
-		up, err := tls.Dial("tcp", l.Ticket().Address, config)
-		if err != nil {
-			return
-		}
-		defer up.Close()
-		go func() { _, _ = io.Copy(up, down) }()
-		_, _ = io.Copy(down, up)
-	}()
-	_, err = dialStream(ticket, mitm.Addr().String(), 0)
-	require.ErrorIs(t, err, errImpostor)
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			l, log := listen(t, Offer{Mode: mode, Streams: 2})
+			ticket := l.Ticket()
+			_, err := dialThrough(ticket, ticket.Address, 0, func(c Socket) Socket {
+				return &changed{Socket: c, write: func(message int, p []byte) ([]byte, error) {
+					if message > 0 {
+						return p, nil
+					}
+					p = bytes.Clone(p)
+					if mode == TLS {
+						name := []byte(ticket.Session + " 0")
+						require.Equal(t, 1, bytes.Count(p, name))
+						p[bytes.Index(p, name)+len(name)-1] = '1'
+					} else {
+						p[len(magic)+sessionSize+1] = 1
+					}
+					return p, nil
+				}}
+			})
+			require.Error(t, err)
+			require.Eventually(t, func() bool { return strings.Contains(log.text(), "dropped") }, testenv.Timeout(), time.Millisecond)
+			require.NotContains(t, log.text(), "another session", "the changed number exists")
+			require.Zero(t, l.accepted)
+		})
+	}
 }

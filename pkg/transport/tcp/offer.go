@@ -1,7 +1,7 @@
 package tcp
 
 import (
-	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -51,7 +51,7 @@ type Mode string
 // The modes of authenticated TCP. docs/reference/protocol-data.md specifies them.
 const (
 	Signed Mode = "signed" // every frame carries a keyed tag; no secrecy
-	TLS    Mode = "tls"    // TLS 1.3 with pinned certificates on both ends
+	TLS    Mode = "tls"    // TLS 1.3 with pinned keys on both ends
 	Plain  Mode = "plain"  // only connections and control frames are authenticated; zero-copy
 )
 
@@ -68,28 +68,25 @@ type Ticket struct {
 	transport.Socket
 	// Deadline is how long the dialer tries.
 	Deadline time.Duration `json:"deadline"`
-	// ServerPin is the SHA-256 of the listener's certificate (mode tls).
-	ServerPin []byte `json:"server_pin,omitempty"`
-	// ClientCert and ClientKey are the dialer's ephemeral identity in DER (mode tls).
-	ClientCert []byte `json:"client_cert,omitempty"`
-	ClientKey  []byte `json:"client_key,omitempty"`
 }
 
 // Check returns an error for a ticket that no listener makes.
 func (t *Ticket) Check() error {
-	_, err := t.session()
-	switch {
-	case err != nil:
-		return err
-	case !t.Mode.known(), t.Streams < 1, t.Streams > MaxStreams, t.Window < 0,
-		t.Mode == TLS && len(t.ServerPin) != sha256.Size, len(t.ClientCert) > maxIdentity, len(t.ClientKey) > maxIdentity:
-		return errors.New("the ticket is malformed")
-	}
-	return nil
+	_, err := t.check()
+	return err
 }
 
-// maxIdentity bounds a ticket's certificate and key in bytes. zxfer's have about 300.
-const maxIdentity = 4 << 10
+// check is Check, and returns the session.
+func (t *Ticket) check() (*session, error) {
+	s := session{secret: t.Secret, mode: t.Mode, streams: t.Streams}
+	id, err := hex.DecodeString(t.Session)
+	if err != nil || len(id) != sessionSize || len(t.Secret) != secretSize ||
+		!t.Mode.known() || t.Streams < 1 || t.Streams > MaxStreams || t.Window < 0 {
+		return nil, errors.New("the ticket is malformed")
+	}
+	copy(s.id[:], id)
+	return &s, nil
+}
 
 // String returns the ticket without its secrets.
 func (t Ticket) String() string {

@@ -2,94 +2,117 @@ package tcp
 
 import (
 	"bufio"
-	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
+	"crypto/ed25519"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"math/big"
+	"slices"
 	"sync"
-	"time"
 )
 
-// makeIdentities creates both certificates, puts the dialer's into the ticket and returns the
-// listener's configuration.
-func (t *Ticket) makeIdentities() (*tls.Config, error) {
-	listener, err := newIdentity("zxfer listener")
+// In mode tls, the handshake of each connection is that of TLS 1.3. Each end derives the keys of both ends'
+// certificates from the session's secret, and accepts only the other end's key. The application protocol (ALPN) in
+// the dialer's first message names the session and the stream. TLS authenticates it together with all other messages.
+const (
+	labelDialerIdentity   = Protocol + " tls dialer"
+	labelListenerIdentity = Protocol + " tls listener"
+)
+
+// alpn returns the application protocol of a stream.
+func (s *session) alpn(stream int) string { return fmt.Sprintf("%s %x %d", Protocol, s.id, stream) }
+
+// errUnknownALPN means that a client of mode tls does not name one stream of the session.
+var errUnknownALPN = errors.New("it requests another session or stream")
+
+// tlsHandshaker returns the handshaker of mode tls.
+func (s *session) tlsHandshaker() (handshaker, error) {
+	config, err := s.tlsConfig(labelDialerIdentity, labelListenerIdentity, errImpostor)
 	if err != nil {
 		return nil, err
 	}
-	dialer, err := newIdentity("zxfer dialer")
+	return func(c Socket, stream int) (*Conn, error) {
+		own := config.Clone()
+		own.NextProtos = []string{s.alpn(stream)}
+		t := tls.Client(newFrameBuffer(c), own)
+		if err := t.Handshake(); err != nil {
+			return nil, err
+		}
+		return newTLSConn(stream, t), nil
+	}, nil
+}
+
+// tlsAccepter returns the accepter of mode tls.
+func (s *session) tlsAccepter() (accepter, error) {
+	config, err := s.tlsConfig(labelListenerIdentity, labelDialerIdentity, errNoSecret)
 	if err != nil {
 		return nil, err
 	}
-	t.ServerPin = pinOf(listener.Certificate[0])
-	t.ClientCert = dialer.Certificate[0]
-	if t.ClientKey, err = x509.MarshalECPrivateKey(dialer.PrivateKey.(*ecdsa.PrivateKey)); err != nil {
+	for i := range s.streams {
+		config.NextProtos = append(config.NextProtos, s.alpn(i))
+	}
+	return func(c Socket, sessionNamed func()) (*Conn, error) {
+		own := config.Clone()
+		own.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			if len(h.SupportedProtos) != 1 || !slices.Contains(config.NextProtos, h.SupportedProtos[0]) {
+				return nil, errUnknownALPN
+			}
+			sessionNamed()
+			return nil, nil // use own
+		}
+		t := tls.Server(newFrameBuffer(c), own)
+		if err := t.Handshake(); err != nil {
+			return nil, err
+		}
+		return newTLSConn(slices.Index(config.NextProtos, t.ConnectionState().NegotiatedProtocol), t), nil
+	}, nil
+}
+
+// identity derives the private key of an end.
+func (s *session) identity(label string) (ed25519.PrivateKey, error) {
+	seed, err := hkdf.Key(sha256.New, s.secret, s.id[:], label, ed25519.SeedSize)
+	if err != nil {
 		return nil, err
 	}
-	return pinnedConfig(listener, pinOf(t.ClientCert)), nil
+	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// dialerConfig returns the dialer's configuration; nil unless the mode is tls.
-func (t *Ticket) dialerConfig() (*tls.Config, error) {
-	if t.Mode != TLS {
-		return nil, nil
-	}
-	key, err := x509.ParseECPrivateKey(t.ClientKey)
+// tlsConfig returns the TLS configuration of one end. It accepts only a peer that has the peer's key, and otherwise
+// fails with impostor. It does not check names, dates (clocks may differ) and issuers.
+func (s *session) tlsConfig(own, peer string, impostor error) (*tls.Config, error) {
+	key, err := s.identity(own)
 	if err != nil {
-		return nil, errors.New("the ticket's key is malformed")
+		return nil, err
 	}
-	own := tls.Certificate{Certificate: [][]byte{t.ClientCert}, PrivateKey: key}
-	return pinnedConfig(own, t.ServerPin), nil
-}
-
-// newIdentity returns an ephemeral certificate. The peer checks only its pin, sent over the
-// control channel.
-func newIdentity(name string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	peerKey, err := s.identity(peer)
 	if err != nil {
-		return tls.Certificate{}, err
+		return nil, err
 	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: now.AddDate(0, 0, -1), NotAfter: now.AddDate(0, 0, 1),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	pin := peerKey.Public().(ed25519.PublicKey)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return tls.Certificate{}, err
+		return nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
-}
-
-// pinnedConfig returns the TLS configuration of one end. It accepts only the pinned peer
-// certificate. It does not check names, dates (clocks may differ) and authorities.
-func pinnedConfig(own tls.Certificate, pin []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{own},
+		Certificates:           []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		ClientAuth:             tls.RequireAnyClientCert,
-		InsecureSkipVerify:     true, // VerifyConnection checks the pin instead
+		InsecureSkipVerify:     true, // VerifyConnection checks the key instead
 		SessionTicketsDisabled: true,
 		// Bulk data only, so start with full records.
 		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 || !bytes.Equal(pinOf(state.PeerCertificates[0].Raw), pin) {
-				return errors.New("the peer's certificate is not the pinned one")
+			if len(state.PeerCertificates) == 0 || !pin.Equal(state.PeerCertificates[0].PublicKey) {
+				return impostor
 			}
 			return nil
 		},
-	}
-}
-
-func pinOf(der []byte) []byte {
-	sum := sha256.Sum256(der)
-	return sum[:]
+	}, nil
 }
 
 // maxTLSBytes is how many bytes of frames one end of a TLS connection sends. AES-GCM allows 2^24.5 records of
@@ -97,6 +120,14 @@ func pinOf(der []byte) []byte {
 //
 // https://www.rfc-editor.org/rfc/rfc8446#section-5.5
 const maxTLSBytes = 360 << 30
+
+// newTLSConn returns a connection after its handshake.
+func newTLSConn(stream int, t *tls.Conn) *Conn {
+	k := t.NetConn().(*frameBuffer)
+	c := &Conn{stream: stream, mode: TLS, tcp: k.Socket, rw: t, records: k, keyed: maxTLSBytes}
+	k.readWait, k.writeWait = &c.readWait, &c.writeWait
+	return c
+}
 
 // frameBufferSize is the buffer in bytes for reads and writes of TLS records. Reads start with
 // initialReadSize: most streams of many small ones end before it is full, and a sender receives

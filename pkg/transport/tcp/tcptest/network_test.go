@@ -97,3 +97,31 @@ func TestDeadline(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 	})
 }
+
+// TestHandshakeRoundTrips expects that in each mode the dialer may send data after two round trips, one for TCP and
+// one for the handshake, and that the listener then reads it after half of one.
+func TestHandshakeRoundTrips(t *testing.T) {
+	for _, mode := range []tcp.Mode{tcp.Signed, tcp.TLS, tcp.Plain} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &tcptest.Network{OneWay: oneWay}
+				l, err := tcp.ListenOn(t.Context(), n.Host("10.0.0.2"), tcp.Offer{Mode: mode, Streams: 3, Address: "10.0.0.2"}, nil)
+				require.NoError(t, err)
+				defer l.Close()
+				began := time.Now()
+				near, err := tcp.DialOn(t.Context(), n.Host("10.0.0.1"), l.Ticket())
+				require.NoError(t, err)
+				defer near.Close()
+				require.Equal(t, 2*n.RTT(), time.Since(began))
+				require.NoError(t, near.Conns()[2].WriteControl(tcp.Alive, 7, nil))
+				far, err := l.Accept(t.Context())
+				require.NoError(t, err)
+				defer far.Close()
+				h, err := far.Conns()[2].ReadFrame(tcp.NewBlock(1, 0))
+				require.NoError(t, err)
+				require.EqualValues(t, 7, h.Position)
+				require.Equal(t, 2*n.RTT()+oneWay, time.Since(began))
+			})
+		})
+	}
+}
