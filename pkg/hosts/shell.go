@@ -54,7 +54,7 @@ func (s *shell) Dial(ctx context.Context, address string, _ transport.Socket) (_
 	if stream, err = dialThrough(ctx, h, address); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	return &ownSocket{stream, h}, nil
+	return &ownSocket{Stream: stream, host: h}, nil
 }
 
 func dialThrough(ctx context.Context, h Host, address string) (*mux.Stream, error) {
@@ -86,12 +86,13 @@ func (s *sharedSocket) Close() error {
 // ownSocket is a data connection that is alone in its remote shell.
 type ownSocket struct {
 	*mux.Stream
-	host Host
+	host  Host
+	ended sync.Once // the remote shell
 }
 
 // Close ends the remote shell, too, after it has sent what was written. It does not wait for that.
 func (s *ownSocket) Close() error {
 	err := s.Stream.Close()
-	go func() { _ = s.host.Close() }()
+	s.ended.Do(func() { go func() { _ = s.host.Close() }() })
 	return err
 }
