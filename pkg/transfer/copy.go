@@ -30,7 +30,7 @@ func newCopy(src Source, sink Sink, opt Options, progress func(Progress)) *copyS
 	c.beforeWrite = func(ctx context.Context, p *piece) error {
 		return c.limit.Wait(ctx, len(p.block.Payload()), &c.limited)
 	}
-	c.life = &Lifecycle{ring: c.ring, Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
+	c.life = &Lifecycle{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
 		Abandon: func() error { return c.sinkErr }, Target: sink.Name(), Account: c.account, Stalled: c.stalled, Worked: workOf(src),
 		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
 	return c

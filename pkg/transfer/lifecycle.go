@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
@@ -50,9 +49,6 @@ type Lifecycle struct {
 	// reason better.
 	Stalled func() (reason string, network bool)
 
-	// ring is the ring of this end, which may grow in advance; nil for other engines.
-	ring *ring
-
 	started    time.Time
 	startUsage sysinfo.Usage
 	caller     context.Context
@@ -76,9 +72,6 @@ func (l *Lifecycle) Fail(cause error) { l.fail(cause) }
 func (l *Lifecycle) Run(parent context.Context) (res Result, err error) {
 	ctx, fail := context.WithCancelCause(parent)
 	l.started, l.startUsage, l.caller, l.fail = time.Now(), usage(), parent, fail
-	if l.ring != nil && l.ring.resources == nil {
-		l.ring.resources = l.resources
-	}
 	unwound := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
@@ -152,19 +145,6 @@ func (l *Lifecycle) notifyPeer(err error) {
 // usage returns the processor usage of this host.
 func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
 
-// resources returns the spare resources of this host. Unknown ones count as plenty.
-func (l *Lifecycle) resources() resources {
-	now, r := usage(), resources{idle: 1, memory: sysinfo.AvailableMemory(os.DirFS("/"))}
-	if n := now.Processors(); n > 0 {
-		busy, _ := now.Since(l.startUsage)
-		r.idle = float64(n) - busy
-	}
-	if r.memory == 0 {
-		r.memory = math.MaxInt64
-	}
-	return r
-}
-
 func (l *Lifecycle) worked() int64 {
 	if l.Worked == nil {
 		return 0
@@ -205,9 +185,6 @@ func (l *Lifecycle) watch() (stop func()) {
 			case now := <-tick.C:
 				if l.End != nil {
 					l.End.tcpLink().WatchLosses()
-				}
-				if l.ring != nil {
-					l.ring.expand()
 				}
 				if m := l.Moved() + l.worked(); m != last || l.Idle != nil && l.Idle() {
 					last, since = m, now

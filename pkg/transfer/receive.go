@@ -32,7 +32,7 @@ func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progre
 		r.pipe, r.spliced = p, full
 		r.in.meter.waitOut, r.write.waitIn = WaitTimers{full}.mean, exceptWait(full)
 	}
-	r.life = &Lifecycle{ring: r.ring, Stall: opt.Stall, Report: progress, End: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
+	r.life = &Lifecycle{Stall: opt.Stall, Report: progress, End: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
 		Abandon: func() error { return r.sinkErr }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
 		Moved: func() int64 { return r.in.meter.bytes.Load() + r.write.bytes.Load() }}
 	res, err := r.life.Run(ctx)

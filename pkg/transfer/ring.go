@@ -3,10 +3,12 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transport/tcp"
 )
 
@@ -22,10 +24,9 @@ type piece struct {
 // ring passes pieces from one stage to the next in the order of their numbers. They may arrive
 // in any order. The ring bounds how many wait.
 //
-// A large ring that is always full evicts the processor's cache. So the ring starts small. It
-// grows if it stays full at a moderate rate (see expand). Then it hides the first pause of the
-// putter. It also grows while the taker pauses, as a pool does when it syncs, and after the
-// putter paused for longer than the stored pieces lasted.
+// A large ring that is always full evicts the processor's cache. So the ring starts small. If it is full, it
+// grows for a slow taker, which hides pauses of the putter, and for a taker that pauses, as a pool does when it
+// syncs.
 //
 // The ring cannot deadlock. It admits a piece if its number is below the next one plus the
 // capacity, which always admits the next one. Each connection carries rising numbers, so the
@@ -35,7 +36,8 @@ type ring struct {
 	notFull   sync.Cond
 	ready     sync.Cond
 	slots     []*piece // piece n is at n % len
-	capacity  uint64   // slots in use, at most len(slots)
+	capacity  uint64   // slots in use, at most limit
+	limit     uint64   // at most len(slots)
 	next      uint64   // number of the next piece to take
 	end       uint64   // one above the highest number put
 	total     uint64   // pieces of the stream, once done
@@ -46,54 +48,31 @@ type ring struct {
 
 	takersWaiting atomic.Int32
 
-	lastFull     time.Time     // when a piece last waited for room; zero after the ring grew
-	lastTaken    time.Time     // when a piece was last taken
-	takeInterval time.Duration // moving average between takes
-
-	waits   uint64     // pieces that waited for room
-	counted ringCounts // at the last call of expand
-	// resources returns the spare resources of the host; nil if they are unlimited.
-	resources func() resources
-
-	free   []*tcp.Block // a stack: the last block used is in the cache
-	memory blockMemory
+	started   time.Time     // when the first piece was taken
+	lastTaken time.Time     // when a piece was last taken
+	available func() uint64 // memory of the host in bytes, 0 if unknown
+	free      []*tcp.Block  // a stack: the last block used is in the cache
+	memory    blockMemory
 }
 
 // initialSize is the first capacity of a ring in bytes.
 const initialSize = 16 << 20
 
-// A taker counts as paused after both limits: a time, and a multiple of its average interval.
+// Limits of the growth.
 const (
-	stoppedAfter     = 20 * time.Millisecond
-	stoppedIntervals = 8
-)
-
-// ringCounts holds the counts of a ring at one moment.
-type ringCounts struct {
-	at          time.Time
-	waits, next uint64
-}
-
-// resources holds the spare resources of a host.
-type resources struct {
-	idle   float64 // processors
-	memory uint64  // bytes
-}
-
-// A full ring grows in advance within these limits. Between the two rates, it needs idle processors.
-const (
-	coveredPause = 10 * time.Second // a ring that lasts longer is large enough
-	slowRate     = 160 << 20        // bytes per second; a larger ring costs slower takers nothing
-	maxFullRate  = 512 << 20        // bytes per second; faster takers need the cache
-	minTaken     = 8                // pieces between two decisions
-	memoryShare  = 8                // each step takes at most this part of the available memory
+	stoppedAfter = 20 * time.Millisecond // a taker that took nothing for longer pauses
+	slowRate     = 160 << 20             // bytes per second; a larger ring costs slower takers nothing
+	coveredPause = 10 * time.Second      // a ring that lasts longer is large enough
+	memoryShare  = 8                     // each step takes at most this part of the available memory
 )
 
 // newRing returns a ring for up to about size bytes in blocks of block bytes. Each block has
 // front bytes of room before the payload. Blocks are allocated when first needed.
 func newRing(size int64, block, front int) *ring {
 	r := &ring{slots: make([]*piece, max(2, size/int64(block))), memory: blockMemory{size: block, front: front}}
-	r.capacity = min(uint64(len(r.slots)), uint64(max(2, initialSize/block)))
+	r.limit = uint64(len(r.slots))
+	r.capacity = min(r.limit, uint64(max(2, initialSize/block)))
+	r.available = func() uint64 { return sysinfo.AvailableMemory(os.DirFS("/")) }
 	r.notFull.L, r.ready.L = &r.mu, &r.mu
 	return r
 }
@@ -138,11 +117,12 @@ func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := p.header.Position
+	for r.mustWait(n) && r.grow() {
+	}
 	if r.mustWait(n) {
-		r.waits++
 		full.Start()
 		for r.mustWait(n) {
-			r.waitForRoom()
+			r.notFull.Wait()
 		}
 		full.Stop()
 	}
@@ -166,14 +146,11 @@ func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	waiting, began := false, time.Time{}
+	waiting := false
 	defer func() {
 		if waiting {
 			empty.Stop()
 			r.takersWaiting.Add(-1)
-			if !r.lastFull.IsZero() && began.After(r.lastFull) { // the ring was full before, but its pieces did not last
-				r.grow(1 + float64(time.Since(began))/float64(began.Sub(r.lastFull)))
-			}
 		}
 	}()
 	for {
@@ -184,12 +161,11 @@ func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 		case *slot != nil:
 			p := *slot
 			*slot = nil
-			r.next++
-			now := time.Now()
-			if !r.lastTaken.IsZero() {
-				r.takeInterval += (now.Sub(r.lastTaken) - r.takeInterval) / stoppedIntervals
+			r.lastTaken = time.Now()
+			if r.next == 0 {
+				r.started = r.lastTaken
 			}
-			r.lastTaken = now
+			r.next++
 			if r.slots[r.next%uint64(len(r.slots))] != nil {
 				r.ready.Signal() // wake another taker
 			}
@@ -201,7 +177,7 @@ func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 			return nil, r.truncated
 		}
 		if !waiting {
-			waiting, began = true, time.Now()
+			waiting = true
 			r.takersWaiting.Add(1)
 			empty.Start()
 		}
@@ -214,71 +190,26 @@ func (r *ring) mustWait(n uint64) bool {
 	return n-r.next >= r.capacity && n >= r.next && r.failure == nil
 }
 
-// waitForRoom waits for room. If the taker pauses, it grows the ring instead.
-func (r *ring) waitForRoom() {
-	r.lastFull = time.Now()
-	if r.lastTaken.IsZero() || r.capacity == uint64(len(r.slots)) {
-		r.notFull.Wait()
-		return
-	}
-	left := max(stoppedAfter, stoppedIntervals*r.takeInterval) - r.lastFull.Sub(r.lastTaken)
-	if left <= 0 {
-		if !r.grow(2) {
-			r.notFull.Wait()
-		}
-		return
-	}
-	chunk := time.AfterFunc(left, func() {
-		r.mu.Lock() // fire only once the caller waits
-		defer r.mu.Unlock()
-		r.notFull.Broadcast()
-	})
-	r.notFull.Wait()
-	chunk.Stop()
-}
-
-// grow multiplies the capacity, up to the number of slots and as far as the host has memory. It
-// reports whether the ring grew.
-func (r *ring) grow(times float64) bool {
-	more := uint64(min(float64(r.capacity)*times+0.5, float64(len(r.slots))))
-	if more <= r.capacity {
+// grow doubles the capacity of a full ring, up to its limit, if a larger one is useful. It reports whether the
+// ring grew. A host that is short of memory ends the growth. The blocks are allocated only when pieces need them.
+func (r *ring) grow() bool {
+	now := time.Now()
+	rate := float64(r.next) / now.Sub(r.started).Seconds() // pieces per second
+	useful := rate*float64(r.memory.size) <= slowRate || now.Sub(r.lastTaken) > stoppedAfter
+	more := min(r.capacity, r.limit-r.capacity)
+	if more == 0 || !useful || float64(r.capacity) >= rate*coveredPause.Seconds() {
 		return false
 	}
-	if r.resources != nil {
-		more = min(more, r.capacity+r.resources().memory/memoryShare/uint64(r.memory.size))
+	if bytes := r.available(); bytes > 0 {
+		more = min(more, bytes/memoryShare/uint64(r.memory.size))
 	}
-	r.lastFull = time.Time{} // also without memory, so that the next attempt is not immediate
-	if more <= r.capacity {
+	if more == 0 {
+		r.limit = r.capacity
 		return false
 	}
-	r.capacity = more
+	r.capacity += more
 	r.notFull.Broadcast()
 	return true
-}
-
-// expand grows the ring if it was full since the previous call, and if a larger one could hide
-// a pause of the putter. The blocks are allocated only when pieces need them.
-func (r *ring) expand() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before, now := r.counted, ringCounts{at: time.Now(), waits: r.waits, next: r.next}
-	taken, passed := now.next-before.next, now.at.Sub(before.at)
-	if !before.at.IsZero() && taken < minTaken {
-		return
-	}
-	r.counted = now
-	if before.at.IsZero() || 2*(now.waits-before.waits) < taken || passed <= 0 {
-		return
-	}
-	rate := float64(taken) / passed.Seconds() // pieces per second
-	enough := rate * coveredPause.Seconds()
-	bytes := rate * float64(r.memory.size)
-	if bytes > maxFullRate || float64(r.capacity) >= enough {
-		return
-	}
-	if bytes <= slowRate || r.resources == nil || r.resources().idle >= minIdle {
-		r.grow(min(4, enough/float64(r.capacity)))
-	}
 }
 
 // taken returns the number of pieces taken.

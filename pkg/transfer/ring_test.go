@@ -14,212 +14,85 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// fill puts pieces until one has to wait, and returns how many the ring holds. The last piece
-// enters once there is room.
-func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitGroup) {
-	t.Helper()
-	waiting = &sync.WaitGroup{}
-	for {
-		r.mu.Lock()
-		full := *next-r.next >= r.capacity
-		held = *next - r.next
-		r.mu.Unlock()
-		p := &piece{header: tcp.Header{Position: *next}}
-		*next++
-		if full {
-			var watch tcp.WaitTimer
-			waiting.Go(func() { _ = r.put(p, &watch) }) // fails only at the end of the test
-			for {
-				r.mu.Lock()
-				noted := !r.lastFull.IsZero() || held < r.capacity
-				r.mu.Unlock()
-				if noted {
-					return held, waiting
-				}
-				synctest.Wait() // until put waits
-			}
+// testRing returns a ring of 256 MiB in blocks of 1 MiB on a host with so much memory, of which n pieces were taken
+// at an interval, the last one just now.
+func testRing(memory uint64, n int, interval time.Duration) *ring {
+	r := newRing(256<<20, 1<<20, 0)
+	r.available = func() uint64 { return memory }
+	for i := range n {
+		_ = r.put(&piece{header: tcp.Header{Position: uint64(i)}}, new(tcp.WaitTimer))
+		if i > 0 {
+			time.Sleep(interval)
 		}
-		var watch tcp.WaitTimer
-		require.NoError(t, r.put(p, &watch))
+		_, _ = r.take(new(tcp.WaitTimer))
 	}
+	return r
 }
 
-// drain takes n pieces, and then one that arrives only after a wait.
-func drain(t *testing.T, r *ring, n uint64, next *uint64) {
-	t.Helper()
-	var watch tcp.WaitTimer
-	for range n {
-		_, err := r.take(&watch)
-		require.NoError(t, err)
-	}
-	var taker sync.WaitGroup
-	taker.Go(func() { _, _ = r.take(&watch) })
-	synctest.Wait()
-	require.True(t, r.starved())
-	var none tcp.WaitTimer
-	require.NoError(t, r.put(&piece{header: tcp.Header{Position: *next}}, &none))
-	*next++
-	taker.Wait()
-}
-
-// TestRingGrowsOnDemand expects that a ring grows only while nothing is taken, or if it was empty
-// for longer than its pieces had lasted. It runs on a simulated clock.
-func TestRingGrowsOnDemand(t *testing.T) {
+// TestRingGrowsWhenItIsFull expects that a full ring grows to its size if its taker is slow or pauses, if it would
+// otherwise last less than ten seconds, and if the host has memory. It runs on a simulated clock.
+func TestRingGrowsWhenItIsFull(t *testing.T) {
 	t.Parallel()
-	const block = 1 << 20
-	room := func(r *ring) uint64 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.capacity
-	}
-	inBubble := func(name string, test func(t *testing.T)) {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
-	}
-	inBubble("before the first is taken", func(t *testing.T) {
-		r, next := newRing(64<<20, block, 0), uint64(0)
-		held, waiting := fill(t, r, &next)
-		require.Equal(t, uint64(16), held)
-		time.Sleep(3 * stoppedAfter)
-		require.Equal(t, uint64(16), room(r))
-		drain(t, r, held+1, &next)
-		waiting.Wait()
-	})
-	inBubble("who takes has stopped", func(t *testing.T) {
-		r, next := newRing(64<<20, block, 0), uint64(0)
-		drain(t, r, 0, &next)
-		_, waiting := fill(t, r, &next)
-		require.Eventually(t, func() bool { return room(r) == 32 }, time.Minute, time.Millisecond)
-		waiting.Wait() // there is room although nothing was taken
-		for range 2 {
-			_, waiting = fill(t, r, &next)
-			time.Sleep(3 * stoppedAfter)
-		}
-		require.Equal(t, uint64(64), room(r), "no more than requested")
-		drain(t, r, 65, &next)
-		waiting.Wait()
-	})
-	inBubble("who takes is slow", func(t *testing.T) {
-		r, next := newRing(64<<20, block, 0), uint64(0)
-		drain(t, r, 0, &next)
-		r.takeInterval = time.Hour
-		held, waiting := fill(t, r, &next)
-		time.Sleep(3 * stoppedAfter)
-		require.Equal(t, uint64(16), room(r))
-		drain(t, r, held+1, &next)
-		waiting.Wait()
-	})
-	inBubble("who puts had stopped", func(t *testing.T) {
-		r, next := newRing(64<<20, block, 0), uint64(0)
-		r.takeInterval = time.Hour
-		held, waiting := fill(t, r, &next)
-		time.Sleep(stoppedAfter)
-		for i := range held + 1 {
-			_, err := r.take(new(tcp.WaitTimer))
-			require.NoError(t, err)
-			if i == 0 {
-				waiting.Wait()
-			}
-		}
-		var taker sync.WaitGroup
-		taker.Go(func() { _, _ = r.take(new(tcp.WaitTimer)) })
-		synctest.Wait()
-		require.True(t, r.starved())
-		time.Sleep(2*time.Since(r.lastFull) + stoppedAfter) // longer than its pieces lasted
-		require.NoError(t, r.put(&piece{header: tcp.Header{Position: next}}, new(tcp.WaitTimer)))
-		taker.Wait()
-		require.Greater(t, room(r), uint64(32))
-	})
-	inBubble("small", func(t *testing.T) {
-		r, next := newRing(4<<20, block, 0), uint64(0)
-		held, waiting := fill(t, r, &next)
-		require.Equal(t, uint64(4), held, "no more than requested")
-		drain(t, r, held+1, &next)
-		waiting.Wait()
-	})
-}
-
-// TestRingGrowsBeforeAPause expects that a ring that stays full grows before either end pauses, but only
-// if the larger ring is useful and the host has the resources. It runs on a simulated clock.
-func TestRingGrowsBeforeAPause(t *testing.T) {
-	t.Parallel()
-	const block, mib = 1 << 20, 1 << 20
-	plenty := resources{idle: 1, memory: 1 << 40}
+	const mib = 1 << 20
 	for name, tt := range map[string]struct {
-		spare    resources
+		memory   uint64
+		taken    int
 		interval time.Duration // between two pieces taken
-		keepsUp  bool          // the taker is as fast as the putter
-		want     uint64        // capacity in the end, about
+		pause    time.Duration // since the last one
+		want     uint64        // capacity in the end
 	}{
-		"1 Gbit/s":         {plenty, 8 * time.Millisecond, false, 256},
-		"10 seconds":       {plenty, 90 * time.Millisecond, false, 115},
-		"16 MiB last long": {plenty, time.Second, false, 16},
-		"10 Gbit/s":        {plenty, 800 * time.Microsecond, false, 16},
-		"taker keeps up":   {plenty, 8 * time.Millisecond, true, 16},
-		"2.5 Gbit/s":       {plenty, 4 * time.Millisecond, false, 256},
-		"2.5 Gbit/s, busy": {resources{idle: 0.05, memory: 1 << 40}, 4 * time.Millisecond, false, 16},
-		"1 Gbit/s, busy":   {resources{idle: 0.05, memory: 1 << 40}, 8 * time.Millisecond, false, 256},
-		"no memory":        {resources{idle: 1, memory: 8*mib - 1}, 8 * time.Millisecond, false, 16},
-		"little memory":    {resources{idle: 1, memory: 64 * mib}, 8 * time.Millisecond, false, 16 + 7*8},
+		"nothing was taken":      {1 << 40, 0, 0, 0, 16},
+		"10 Gbit/s":              {1 << 40, 100, time.Millisecond, 0, 16},
+		"10 Gbit/s, and a pause": {1 << 40, 100, time.Millisecond, 2 * stoppedAfter, 256},
+		"1 Gbit/s":               {1 << 40, 100, 8 * time.Millisecond, 0, 256},
+		"40 MB/s":                {1 << 40, 100, 25 * time.Millisecond, 0, 256},
+		"10 MB/s":                {1 << 40, 100, 100 * time.Millisecond, 0, 128},
+		"1 MB/s":                 {1 << 40, 100, time.Second, 0, 16},
+		"1 MB/s, and a pause":    {1 << 40, 100, time.Second, time.Second, 16},
+		"no memory":              {8*mib - 1, 100, 8 * time.Millisecond, 0, 16},
+		"little memory":          {64 * mib, 100, 8 * time.Millisecond, 0, 256},
+		"unknown memory":         {0, 100, 8 * time.Millisecond, 0, 256},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				r := newRing(256*mib, block, 0)
-				r.resources = func() resources { return tt.spare }
-				r.takeInterval = tt.interval // so that no interval counts as a pause
-				var ends sync.WaitGroup
-				ends.Go(func() { // the putter
-					for n := uint64(0); ; n++ {
-						if tt.keepsUp {
-							time.Sleep(tt.interval)
-						}
-						if r.put(&piece{header: tcp.Header{Position: n}}, new(tcp.WaitTimer)) != nil {
-							return
-						}
+				r := testRing(tt.memory, tt.taken, tt.interval)
+				time.Sleep(tt.pause)
+				var putter sync.WaitGroup
+				putter.Go(func() {
+					for n := uint64(tt.taken); r.put(&piece{header: tcp.Header{Position: n}}, new(tcp.WaitTimer)) == nil; n++ {
 					}
 				})
-				ends.Go(func() { // the taker
-					for {
-						if _, err := r.take(new(tcp.WaitTimer)); err != nil {
-							return
-						}
-						time.Sleep(tt.interval)
-					}
-				})
-				for range 8 {
-					r.expand()
-					time.Sleep(progressInterval)
-				}
-				synctest.Wait()
-				r.mu.Lock()
-				capacity, held := r.capacity, r.end-r.next
-				r.mu.Unlock()
-				require.InEpsilon(t, tt.want, capacity, 0.05)
-				if !tt.keepsUp {
-					require.GreaterOrEqual(t, held, capacity-1, "the putter is ahead by the whole ring")
-				}
+				synctest.Wait() // until put waits
+				require.Equal(t, tt.want, r.capacity)
+				require.Equal(t, tt.want, r.end-r.next)
 				r.fail(ErrStall)
-				ends.Wait()
+				putter.Wait()
 			})
 		})
 	}
 }
 
-// TestRingWithoutMemoryWaits expects that a putter waits if the taker pauses and the host lacks memory.
+// TestRingWithoutMemoryWaits expects that a ring whose host is short of memory asks for no more.
 func TestRingWithoutMemoryWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, next := newRing(64<<20, 1<<20, 0), uint64(0)
-		asked := 0
-		r.resources = func() resources { asked++; return resources{idle: 1} }
-		drain(t, r, 0, &next)
-		held, waiting := fill(t, r, &next)
-		require.Equal(t, uint64(16), held)
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		r, asked := testRing(1<<40, 100, 8*time.Millisecond), 0
+		r.available = func() uint64 { asked++; return 1 }
+		var putter sync.WaitGroup
+		putter.Go(func() {
+			for n := range uint64(50) {
+				_ = r.put(&piece{header: tcp.Header{Position: 100 + n}}, new(tcp.WaitTimer))
+			}
+		})
+		for range 50 {
+			synctest.Wait() // until put waits
+			_, err := r.take(new(tcp.WaitTimer))
+			require.NoError(t, err)
+		}
+		putter.Wait()
 		require.Equal(t, 1, asked)
-		_, err := r.take(new(tcp.WaitTimer))
-		require.NoError(t, err)
-		waiting.Wait()
+		require.EqualValues(t, 16, r.capacity)
 	})
 }
 
@@ -231,7 +104,7 @@ func TestSourceIsReadAheadOfItsPause(t *testing.T) {
 		const buffer, block = 64 << 20, 256 << 10
 		src := &pausingSource{pauseAfter: 192 << 20}
 		c := newCopy(src, &slowSink{pause: 4 * time.Millisecond, src: src}, Options{Buffer: buffer, Block: block}.Filled(), nil)
-		c.ring.resources = func() resources { return resources{idle: 1, memory: 1 << 40} }
+		c.ring.available = func() uint64 { return 0 }
 		_, err := c.life.Run(t.Context())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, src.ahead, int64(buffer-block))

@@ -31,7 +31,7 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 		s.pipe = p
 		s.reader.meter.waitOut = exceptWait(s.out.Empty[0])
 	}
-	s.life = &Lifecycle{ring: s.ring, Stall: opt.Stall, Report: progress, End: s.out, Move: s.move, Unwind: s.unwind, Account: s.account, Worked: workOf(src),
+	s.life = &Lifecycle{Stall: opt.Stall, Report: progress, End: s.out, Move: s.move, Unwind: s.unwind, Account: s.account, Worked: workOf(src),
 		Moved:   func() int64 { return s.reader.meter.bytes.Load() + s.out.Moved() },
 		Stalled: func() (string, bool) { return s.out.Stalled(s.reader.meter.bytes.Load(), src.Name()) }}
 	res, err := s.life.Run(ctx)
