@@ -33,8 +33,6 @@ type Conn struct {
 	receive  *tagger
 	received uint64 // number of frames
 	in       tally
-	ahead    [HeaderSize]byte // part of the next header, already read
-	aheadLen int
 	silence  time.Duration
 	lowat    int // current SO_RCVLOWAT, 0 if never set
 
@@ -177,15 +175,11 @@ func (c *Conn) ReadHeader(b *Block) (Header, error) {
 		}
 	}
 	head := b.buf[b.off-HeaderSize : b.off]
-	n := copy(head, c.ahead[:c.aheadLen])
-	c.aheadLen = 0
-	if n < HeaderSize {
-		if _, err := c.read(head[n:], HeaderSize-n); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && c.silence > 0 && !c.interrupted.Load() {
-				err = fmt.Errorf("%w: no data from the other host for %s", ErrConnectionLost, c.silence)
-			}
-			return Header{}, c.receiveError(err)
+	if err := c.read(head); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) && c.silence > 0 && !c.interrupted.Load() {
+			err = fmt.Errorf("%w: no data from the other host for %s", ErrConnectionLost, c.silence)
 		}
+		return Header{}, c.receiveError(err)
 	}
 	h, err := parseHeader(head)
 	if err != nil {
@@ -207,13 +201,9 @@ func (c *Conn) ReadPayload(h Header, b *Block) error {
 	if c.tagged(h.Kind) {
 		size += TagSize
 	}
-	// Read the next header along if it has arrived, without waiting for it. That saves a system
-	// call per frame.
-	got, err := c.read(b.buf[b.off:b.off+size+HeaderSize], size)
-	if err != nil {
+	if err := c.read(b.buf[b.off : b.off+size]); err != nil {
 		return c.receiveError(err)
 	}
-	c.aheadLen = copy(c.ahead[:], b.buf[b.off+size:b.off+got])
 	if c.tagged(h.Kind) && !c.receive.open(b.buf[b.off-HeaderSize:end], b.buf[end:end+TagSize], c.received-1) {
 		return c.receiveError(fmt.Errorf("%w: authentication tag does not match", ErrTampered))
 	}
@@ -231,38 +221,38 @@ func (c *Conn) ReadFrame(b *Block) (Header, error) {
 
 // ReadPart reads the next len(p) bytes of the payload of a Data frame in mode plain.
 func (c *Conn) ReadPart(p []byte) error {
-	if _, err := c.read(p, len(p)); err != nil {
+	if err := c.read(p); err != nil {
 		return c.receiveError(err)
 	}
 	return nil
 }
 
-// read reads at least need bytes into p and returns how many.
-func (c *Conn) read(p []byte, need int) (int, error) {
-	if need == 0 {
-		return 0, nil
+// read fills p.
+func (c *Conn) read(p []byte) error {
+	if len(p) == 0 {
+		return nil
 	}
 	if c.interrupted.Load() { // Finish sets a later deadline, which must not revive reads
-		return 0, os.ErrDeadlineExceeded
+		return os.ErrDeadlineExceeded
 	}
 	if c.records == nil { // frameBuffer counts its own waits, without decryption
 		c.readWait.Start()
 		defer c.readWait.Stop()
 	}
 	n := 0
-	for n < need {
-		c.setLowat(need-n, n > 0)
+	for n < len(p) {
+		c.setLowat(len(p)-n, n > 0)
 		k, err := c.rw.Read(p[n:])
 		n += k
 		c.wireBytes.Add(int64(k))
-		if err == io.EOF && n > 0 && n < need {
+		if err == io.EOF && n > 0 {
 			err = io.ErrUnexpectedEOF
 		}
-		if err != nil && n < need {
-			return n, err
+		if err != nil && n < len(p) {
+			return err
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // maxLowat bounds the bytes that one read waits for. On a slow link each packet would

@@ -211,9 +211,8 @@ func NewBlockIn(buf []byte, size, front int) *Block {
 	return &Block{buf: buf[:n:n], off: max(front, HeaderSize), cap: size}
 }
 
-// BlockMemory returns the bytes of memory that a Block occupies. After the tag there is room for the
-// next header, which is often read along (see Conn.ReadPayload).
-func BlockMemory(size, front int) int { return max(front, HeaderSize) + size + TagSize + HeaderSize }
+// BlockMemory returns the bytes of memory that a Block occupies.
+func BlockMemory(size, front int) int { return max(front, HeaderSize) + size + TagSize }
 
 // Alignment returns the alignment in bytes that O_DIRECT needs for memory, offsets and lengths.
 // The page size suffices for all known devices and file systems; arm64 kernels have pages of up
@@ -222,7 +221,7 @@ func Alignment() int { return max(4096, os.Getpagesize()) }
 
 // NewAlignedBlock returns a Block whose payload is aligned for O_DIRECT.
 func NewAlignedBlock(size int) *Block {
-	buf := make([]byte, Alignment()+HeaderSize+size+TagSize+HeaderSize)
+	buf := make([]byte, Alignment()+HeaderSize+size+TagSize)
 	off := HeaderSize
 	if rest := int((uintptr(unsafe.Pointer(&buf[0])) + uintptr(off)) % uintptr(Alignment())); rest != 0 {
 		off += Alignment() - rest
