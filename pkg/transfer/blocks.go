@@ -26,20 +26,17 @@ const (
 	// hugePage is the size of a huge page in bytes on x86-64, and on arm64 with pages of 4 KiB. Before
 	// Linux 6.7, mappings are not aligned to it.
 	hugePage = 2 << 20
-	// blockFront is the least room before a payload. It aligns the payload with a cache line.
-	blockFront = 64
 )
 
 // newBlock returns an empty block.
 func (m *blockMemory) newBlock() *tcp.Block {
-	front := max(m.front, blockFront)
 	page := os.Getpagesize()
-	need := (tcp.BlockMemory(m.size, front) + page - 1) / page * page
+	need := (tcp.BlockMemory(m.size, m.front) + page - 1) / page * page
 	if m.size <= SmallBlock || len(m.left) < need && !m.mapMore(need) {
 		m.heap = true
-		return tcp.NewBlock(m.size, front)
+		return tcp.NewBlock(m.size, m.front)
 	}
-	b := tcp.NewBlockIn(m.left, m.size, front)
+	b := tcp.NewBlockIn(m.left, m.size, m.front)
 	m.left = m.left[need:]
 	return b
 }
