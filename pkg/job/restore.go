@@ -311,7 +311,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 		if err := hosts.Run(ctx, t.ends.Target.Conn, hosts.OpUnmount, d.Target); err != nil {
 			return err
 		}
-		t.changed.Store(true)
+		t.markChanged()
 	}
 	return nil
 }
@@ -328,7 +328,7 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 			return err
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
-		t.changed.Store(true)
+		t.markChanged()
 		if err := moveHolds(ctx, t.ends.Target.Conn, d.MovedHolds); err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *z
 			a.Revert = append(a.Revert, name)
 		}
 	}
-	h.changed.Store(true)
+	h.markChanged()
 	return hosts.Run(ctx, h.ends.Target.Conn, hosts.OpSetProperties, a)
 }
 
@@ -199,7 +199,7 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountReq
 	if err != nil {
 		return err
 	}
-	h.changed.Store(true)
+	h.markChanged()
 	at.Properties["mounted"] = zfs.Property{Value: "yes", Source: "-"}
 	if m.Boot && !m.Trusted {
 		if set := zfs.Distrust(at.Properties, h.distrusted[zfs.ParentOf(at.Name)]); len(set) > 0 {

@@ -78,7 +78,7 @@ func (t *sendJob) send(ctx context.Context) error {
 		if err := t.takeSnapshot(ctx); err != nil {
 			return err
 		}
-		t.changed.Store(true)
+		t.markChanged()
 		whole.simulated = false
 		if err = t.surveyAndPlan(ctx, &whole, whole.survey); err == nil {
 			err = t.admit()
@@ -130,7 +130,7 @@ func (t *sendJob) deliver(ctx context.Context) error {
 			return err
 		}
 		if t.report.Plan.Steps() > 0 {
-			t.changed.Store(true)
+			t.markChanged()
 		}
 	}
 	t.reportsArrival = len(t.report.Plan.Datasets) == 1 && !t.req.Verify

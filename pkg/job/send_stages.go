@@ -26,6 +26,9 @@ import (
 
 // sendJob is a running send, restore or batch.
 type sendJob struct {
+	ends *ends.Ends
+	req  *Send
+	rep  Reporter
 	*mover
 	state  plan.State
 	report *Report
@@ -34,11 +37,12 @@ type sendJob struct {
 func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AllowKeyChange = slices.Contains(req.SkipChecks, plan.KeyChanged)
-	t := &sendJob{mover: &mover{req: &req, rep: rep, limitID: rand.Uint64(), ends: ends.New(at, req.Source, req.Target, &req.Settings)}, report: &Report{
+	t := &sendJob{ends: ends.New(at, req.Source, req.Target, &req.Settings), req: &req, rep: rep, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
-	t.surveyed, t.ends.Activity = &t.state, rep.Activity
-	t.checkPath = func() error { t.evaluate(); return t.admit() }
+	t.ends.Activity = rep.Activity
+	t.mover = &mover{ends: t.ends, req: t.req, rep: rep, limitID: rand.Uint64(), surveyed: &t.state,
+		checkPath: func() error { t.evaluate(); return t.admit() }}
 	return t
 }
 
@@ -53,6 +57,9 @@ type jobRules struct {
 	// perDataset admits datasets one by one; nil admits all or none.
 	perDataset *admission
 }
+
+// markChanged records that a host was changed.
+func (t *sendJob) markChanged() { t.changed.Store(true) }
 
 // prepareMove runs the stages before the first change.
 func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
@@ -130,7 +137,7 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 	}
 	in := t.ends.Input(&t.state, &p)
 	t.report.Growth = preflight.PlanGrowth(&in)
-	t.report.Commands = p.Commands()
+	t.report.Commands = plan.Commands(&p)
 	t.report.Wire = wireReport(t.ends.Link, &p)
 	return nil
 }

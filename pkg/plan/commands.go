@@ -3,7 +3,7 @@ package plan
 import "zxfer/pkg/zfs"
 
 // Commands returns the equivalent zfs commands.
-func (p *Plan) Commands() []string {
+func Commands(p *Plan) []string {
 	var out []string
 	for _, d := range p.Datasets {
 		if d.Rename != nil {

@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/remedy"
@@ -56,7 +57,7 @@ func EvaluateCaptures(archives []Capture, req Request) (*Report, error) {
 		in.Source, in.Target = source, target
 	} else {
 		in.Source.System, in.Target.System = source.System, target.System
-		r.Allow, r.Plan = preflight.Allow(in), in.Plan.Commands()
+		r.Allow, r.Plan = preflight.Allow(in), plan.Commands(&in.Plan)
 	}
 	r.Findings = findings(in, req)
 	r.Advice = (&forecast.Adviser{Findings: r.Findings}).Advice()

@@ -211,7 +211,7 @@ func (d *doctor) plan(ctx context.Context) error {
 	if err != nil {
 		return ends.Unchanged(err)
 	}
-	d.planned, d.report.Plan = p, p.Commands()
+	d.planned, d.report.Plan = p, plan.Commands(&p)
 	d.input = d.ends.Input(&d.state, &p)
 	d.readPermissions(ctx)
 	if d.req.wants("holds") {
