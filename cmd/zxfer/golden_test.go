@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/job/dev"
 	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/job/heal"
+	"zxfer/pkg/job/restore"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/importer"
@@ -43,7 +44,7 @@ func TestGoldenFields(t *testing.T) {
 		{"zxfer.compare/v1", compare.Report{}},
 		{"zxfer.heal/v1", heal.Report{}},
 		{"zxfer.heal.job/v1", heal.JobReport{}},
-		{"zxfer.files/v1", job.FilesReport{}},
+		{"zxfer.files/v1", restore.FilesReport{}},
 		{"zxfer.doctor/v1", doctor.Report{}},
 		{"zxfer.progress/v1", report.Event{}},
 		{"zxfer.version/v1", versionReport{}},

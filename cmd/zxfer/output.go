@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/restore"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
@@ -46,7 +47,7 @@ func (o *output) check() error {
 type reporter interface {
 	job.Reporter
 	dev.Reporter
-	job.FilesReporter
+	restore.FilesReporter
 	presenter
 	// ActivityState is Activity with a description that changes.
 	ActivityState(what func() string) (done func())

@@ -8,7 +8,7 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/restore"
 )
 
 // restoreOptions holds the flags of restore, which include those of send.
@@ -63,7 +63,7 @@ with --rollback. With TARGET alone, --mount mounts it and follows no links.`,
 			if err != nil {
 				return err
 			}
-			r, err := job.RunRestore(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
+			r, err := restore.Run(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
 			return j.finishSend(cmd.Context(), r, err)
 		},
 	}
@@ -92,36 +92,36 @@ func (o *restoreOptions) runMount(cmd *cobra.Command, a *app, target string) err
 			}
 		}
 	}
-	req := job.Restore{Send: o.req}
-	req.Plan.Recursive = req.Plan.Recursive || o.recurse
+	req := restore.Request{Send: o.req}
+	req.Send.Plan.Recursive = req.Send.Plan.Recursive || o.recurse
 	if err := setTarget(&req.Send, target); err != nil {
 		return err
 	}
-	if req.Target.Path() {
-		return fault.Usagef("name its dataset: zfs list", "%s is a path, not a dataset", req.Target)
+	if req.Send.Target.Path() {
+		return fault.Usagef("name its dataset: zfs list", "%s is a path, not a dataset", req.Send.Target)
 	}
 	j, err := o.start(a, a.stdout, device.Streams{})
 	if err != nil {
 		return err
 	}
-	r, err := job.RunMount(cmd.Context(), req, j.at, j.rep)
+	r, err := restore.RunMount(cmd.Context(), req, j.at, j.rep)
 	return j.finishSend(cmd.Context(), r, err)
 }
 
 // request checks flags that depend on each other and returns the job's request.
-func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (job.Restore, error) {
+func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (restore.Request, error) {
 	if err := refuseIneffective(cmd.Flags(), "without --files", "key-file", "overwrite"); err != nil {
-		return job.Restore{}, err
+		return restore.Request{}, err
 	}
 	send, err := o.sendOptions.request(cmd.Flags(), from, target)
-	req := job.Restore{Send: send, Mount: o.mount}
+	req := restore.Request{Send: send, Mount: o.mount}
 	switch {
 	case err != nil:
 		return req, err
-	case isDevice(req.Source) || isDevice(req.Target):
+	case isDevice(req.Send.Source) || isDevice(req.Send.Target):
 		return req, fault.Usagef("zxfer dev SRC TARGET", "restore does not accept devices")
-	case o.at != "" && req.Plan.Snapshot != "":
-		return req, fault.Usagef("omit one of them", "--at selects the snapshot, but COPY names @%s", req.Plan.Snapshot)
+	case o.at != "" && req.Send.Plan.Snapshot != "":
+		return req, fault.Usagef("omit one of them", "--at selects the snapshot, but COPY names @%s", req.Send.Plan.Snapshot)
 	case cmd.Flags().Changed("at"):
 		req.At, err = timeOf(cmd.Context(), o.at)
 	}

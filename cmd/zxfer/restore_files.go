@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/restore"
 	"zxfer/pkg/report"
 	"zxfer/pkg/transport"
 )
@@ -29,9 +29,9 @@ func (o *filesOptions) define(f *pflag.FlagSet) {
 }
 
 // filesRequest returns the request for --files.
-func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (job.Files, error) {
+func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (restore.Files, error) {
 	send := o.req
-	req := job.Files{Paths: o.files.paths, KeyFile: o.files.keyFile, Overwrite: o.files.overwrite, DryRun: send.DryRun, Retries: send.Retries}
+	req := restore.Files{Paths: o.files.paths, KeyFile: o.files.keyFile, Overwrite: o.files.overwrite, DryRun: send.DryRun, Retries: send.Retries}
 	if err := refuseIneffective(cmd.Flags(), "with --files", datasetFlags()...); err != nil {
 		return req, err
 	}
@@ -74,11 +74,11 @@ func datasetFlags() []string {
 }
 
 // runFiles runs the job and reports it.
-func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) error {
+func (o *restoreOptions) runFiles(ctx context.Context, a *app, req restore.Files) error {
 	j, err := o.start(a, a.stdout, device.Streams{})
 	if err != nil {
 		return err
 	}
-	r, err := job.RunFiles(ctx, req, j.at, j.rep)
+	r, err := restore.RunFiles(ctx, req, j.at, j.rep)
 	return j.finish(ctx, r, err, jobEnd{text: report.FilesResult(r), done: "the files were restored, but their report could not be written: "})
 }

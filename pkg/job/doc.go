@@ -1,8 +1,8 @@
-// Package job runs the commands that send datasets between two hosts: send, batch and restore. Packages below it run
-// the other commands.
+// Package job runs the commands that send datasets between two hosts: send and batch. Packages below it run the other
+// commands; restore sends with a Job.
 //
 // Nouns:
-//   - request: the input of a command: Send, Batch, Restore, Files
+//   - request: the input of a command: Send, Batch
 //   - report: its result, which --json prints
 //   - reporter: receives the events of a running job, such as progress
 //   - end: a host of the job with its facts; ends: source, target and the link between them (package ends)

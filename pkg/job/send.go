@@ -48,45 +48,45 @@ type Send struct {
 // RunSend runs `zxfer send`. It returns the report also with an error. Errors are Refused if
 // nothing was changed on either side, and Interrupted if the same command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
-	t := newSendJob(req, at, rep)
-	defer t.ends.Release()
-	return t.finish(outcome.Settle(ctx, t.send(ctx)))
+	t := New(req, at, rep)
+	defer t.Ends.Release()
+	return t.Finish(outcome.Settle(ctx, t.send(ctx)))
 }
 
 // send moves one source tree. If any part is refused or fails, the job fails.
-func (t *sendJob) send(ctx context.Context) error {
-	if err := t.checkTarget(); err != nil {
+func (t *Job) send(ctx context.Context) error {
+	if err := t.CheckTarget(); err != nil {
 		return err
 	}
-	defer warm(ctx, t.ends, t.req)()
-	takeNew := t.req.TakeSnapshot != ""
-	whole := jobRules{simulated: takeNew, survey: func(ctx context.Context) (plan.State, error) {
-		if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
+	defer Warm(ctx, t.Ends, t.Request)()
+	takeNew := t.Request.TakeSnapshot != ""
+	whole := Rules{Simulated: takeNew, Survey: func(ctx context.Context) (plan.State, error) {
+		if err := Resolve(ctx, t.Ends, t.Request, t.Reporter.Log); err != nil {
 			return plan.State{}, err
 		}
-		state, err := survey(ctx, t.ends, t.req.Plan, !takeNew)
+		state, err := Survey(ctx, t.Ends, t.Request.Plan, !takeNew)
 		if err == nil {
-			err = keyDependents(ctx, t.ends, t.req.Plan, &state)
+			err = keyDependents(ctx, t.Ends, t.Request.Plan, &state)
 		}
 		return state, err
 	}}
-	err := t.prepareMove(ctx, &whole)
-	if err != nil || t.req.DryRun {
+	err := t.Prepare(ctx, &whole)
+	if err != nil || t.Request.DryRun {
 		return err
 	}
 	if takeNew {
 		if err := t.takeSnapshot(ctx); err != nil {
 			return err
 		}
-		t.markChanged()
-		whole.simulated = false
-		if err = t.surveyAndPlan(ctx, &whole, whole.survey); err == nil {
+		t.MarkChanged()
+		whole.Simulated = false
+		if err = t.surveyAndPlan(ctx, &whole, whole.Survey); err == nil {
 			err = t.admit()
 		}
 		err = ends.Changed(err)
 	}
 	if err == nil {
-		err = t.deliver(ctx)
+		err = t.Deliver(ctx)
 	}
 	if err = outcome.Settle(ctx, err); takeNew && fault.ClassOf(err) == fault.Interrupted {
 		err = fault.Interrupt("the same command resumes, with "+t.snapshotSource().String()+" as source and without {{snapshot}}", err)
@@ -94,95 +94,96 @@ func (t *sendJob) send(ctx context.Context) error {
 	return err
 }
 
-func (t *sendJob) checkTarget() error {
-	if t.req.Target.Path() {
-		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.req.Target)
+// CheckTarget refuses a target that is a path.
+func (t *Job) CheckTarget() error {
+	if t.Request.Target.Path() {
+		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.Request.Target)
 	}
 	return nil
 }
 
 // takeSnapshot takes the snapshot of --snapshot.
-func (t *sendJob) takeSnapshot(ctx context.Context) error {
+func (t *Job) takeSnapshot(ctx context.Context) error {
 	var names []string
-	for _, d := range t.state.Source.Datasets {
+	for _, d := range t.State.Source.Datasets {
 		if !d.Inconsistent() { // ZFS cannot snapshot these, and the plan skips them
-			names = append(names, d.Name+"@"+t.req.TakeSnapshot)
+			names = append(names, d.Name+"@"+t.Request.TakeSnapshot)
 		}
 	}
-	taken := t.rep.Activity("taking snapshots of " + english.Plural(len(names), "dataset", ""))
-	err := hosts.Run(ctx, t.ends.Source.Conn, hosts.OpSnapshot, names)
+	taken := t.Reporter.Activity("taking snapshots of " + english.Plural(len(names), "dataset", ""))
+	err := hosts.Run(ctx, t.Ends.Source.Conn, hosts.OpSnapshot, names)
 	taken()
 	if err != nil {
-		return fmt.Errorf("take snapshot @%s: %w", t.req.TakeSnapshot, err)
+		return fmt.Errorf("take snapshot @%s: %w", t.Request.TakeSnapshot, err)
 	}
 	below := ""
 	if len(names) > 1 {
 		below = " and " + english.Plural(len(names)-1, "dataset", "") + " below it"
 	}
-	t.rep.Log(fmt.Sprintf("took snapshot @%s of %s%s", t.req.TakeSnapshot, t.req.Plan.Source, below))
+	t.Reporter.Log(fmt.Sprintf("took snapshot @%s of %s%s", t.Request.TakeSnapshot, t.Request.Plan.Source, below))
 	return nil
 }
 
-// deliver places bookmarks, moves the planned datasets and verifies them.
-func (t *sendJob) deliver(ctx context.Context) error {
-	if t.req.Bookmark {
-		if err := placeBookmarks(ctx, t.ends, t.report.Plan); err != nil {
+// Deliver places bookmarks, moves the planned datasets and verifies them.
+func (t *Job) Deliver(ctx context.Context) error {
+	if t.Request.Bookmark {
+		if err := placeBookmarks(ctx, t.Ends, t.Report.Plan); err != nil {
 			return err
 		}
-		if t.report.Plan.Steps() > 0 {
-			t.markChanged()
+		if t.Report.Plan.Steps() > 0 {
+			t.MarkChanged()
 		}
 	}
-	t.reportsArrival = len(t.report.Plan.Datasets) == 1 && !t.req.Verify
+	t.mover.reportsArrival = len(t.Report.Plan.Datasets) == 1 && !t.Request.Verify
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
 	var errs []error
-	for _, d := range t.report.Plan.Datasets {
+	for _, d := range t.Report.Plan.Datasets {
 		errs = append(errs, failed[d.Source])
 	}
 	err := outcome.Join(t.joinInterrupted(errs)...)
 	if err == nil {
-		err = t.retryLost(ctx, t.verifyAll)
+		err = t.Retry(ctx, t.verifyAll)
 	}
-	if t.changed.Load() {
+	if t.mover.changed.Load() {
 		err = ends.Changed(err)
 	}
 	return err
 }
 
 // joinInterrupted replaces the errors of the interrupted datasets with one, which counts what arrived.
-func (t *sendJob) joinInterrupted(errs []error) []error {
+func (t *Job) joinInterrupted(errs []error) []error {
 	others := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, ends.ErrInterrupted) })
 	if len(others) == len(errs) {
 		return errs
 	}
-	t.report.Interrupted = true
+	t.Report.Interrupted = true
 	complete := 0
-	for _, r := range t.report.Results {
+	for _, r := range t.Report.Results {
 		if r.Error == "" {
 			complete++
 		}
 	}
-	return append(others, fault.Interrupt(ends.Resumes, fmt.Errorf("%s: %w: %d of %s complete, %s sent", t.req.Plan.Source, ends.ErrInterrupted,
-		complete, english.Plural(t.report.Plan.Steps(), "stream", ""), size.Text(t.report.Bytes))))
+	return append(others, fault.Interrupt(ends.Resumes, fmt.Errorf("%s: %w: %d of %s complete, %s sent", t.Request.Plan.Source, ends.ErrInterrupted,
+		complete, english.Plural(t.Report.Plan.Steps(), "stream", ""), size.Text(t.Report.Bytes))))
 }
 
 // verifyAll verifies what arrived and places holds. It also runs if nothing was
 // sent, because requested holds are placed then, too.
-func (t *sendJob) verifyAll(ctx context.Context) error {
-	p, target := t.report.Plan, t.state.Target
-	title := "verifying snapshots on " + t.ends.Target.Conn.Label()
+func (t *Job) verifyAll(ctx context.Context) error {
+	p, target := t.Report.Plan, t.State.Target
+	title := "verifying snapshots on " + t.Ends.Target.Conn.Label()
 	// Both listings run concurrently. The second one's result is checked last.
 	waitUnexpected, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, checkUnexpected(ctx, t.ends, t.req, p, &t.state.Target)
+		return struct{}{}, checkUnexpected(ctx, t.Ends, t.Request, p, &t.State.Target)
 	})
 	defer stop()
 	if reported, ok := t.reportedArrival(); ok {
 		target = reported
 	} else if p.Steps() > 0 {
-		done := t.rep.Activity(title)
+		done := t.Reporter.Activity(title)
 		var err error
-		target, err = listArrived(ctx, t.ends, t.req, p, &t.state)
+		target, err = listArrived(ctx, t.Ends, t.Request, p, &t.State)
 		done()
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
@@ -192,36 +193,36 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 	if err := t.fillResults(results, &target, nil); err != nil {
 		return err
 	}
-	for _, r := range t.report.Results {
+	for _, r := range t.Report.Results {
 		if r.Error == "" {
 			r.Verified = "guid"
 		}
 	}
-	if t.req.Verify {
+	if t.Request.Verify {
 		if p.Steps() == 0 {
-			t.rep.Log("{{verify}}: nothing was sent, so zxfer compared only GUIDs, which are equal")
+			t.Reporter.Log("{{verify}}: nothing was sent, so zxfer compared only GUIDs, which are equal")
 		}
-		c := &contentComparison{ends: t.ends, state: &t.state, rep: t.rep}
-		if err := c.compareAll(ctx, p, &target, t.report.Results); err != nil {
+		c := &contentComparison{ends: t.Ends, state: &t.State, rep: t.Reporter}
+		if err := c.compareAll(ctx, p, &target, t.Report.Results); err != nil {
 			return err
 		}
 	}
-	if err := placeHolds(ctx, t.ends, t.req, results); err != nil {
+	if err := placeHolds(ctx, t.Ends, t.Request, results); err != nil {
 		return fmt.Errorf("the data was received, but: %w", err)
 	}
-	defer t.rep.Activity(title)()
+	defer t.Reporter.Activity(title)()
 	_, err := waitUnexpected(ctx)
 	return err
 }
 
-// finish sets the outcome in the report.
-func (t *sendJob) finish(err error) (*Report, error) {
-	r, success := t.report, outcome.Done
+// Finish sets the outcome in the report.
+func (t *Job) Finish(err error) (*Report, error) {
+	r, success := t.Report, outcome.Done
 	switch {
 	case r.Plan == nil: // there is an error
-	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed.Load():
+	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.mover.changed.Load():
 		success = outcome.UpToDate
-	case t.req.DryRun:
+	case t.Request.DryRun:
 		success = outcome.Planned
 	}
 	r.Conclusion = outcome.Conclude(err, success)

@@ -55,34 +55,34 @@ type BatchResult struct {
 // the move, it means that nothing was sent. Failures of single datasets appear only in their
 // results.
 func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
-	t := newSendJob(b.Send, at, rep)
-	defer t.ends.Release()
-	res := &BatchResult{Report: t.report}
+	t := New(b.Send, at, rep)
+	defer t.Ends.Release()
+	res := &BatchResult{Report: t.Report}
 	perDataset := &admission{}
 	if b.Review != nil {
-		perDataset.review = func(p *plan.Plan) { b.Review(p, t.state) }
+		perDataset.review = func(p *plan.Plan) { b.Review(p, t.State) }
 	}
-	err := t.prepareMove(ctx, &jobRules{perDataset: perDataset, survey: func(ctx context.Context) (plan.State, error) {
-		return surveyBatch(ctx, t.ends, &b)
+	err := t.Prepare(ctx, &Rules{perDataset: perDataset, Survey: func(ctx context.Context) (plan.State, error) {
+		return surveyBatch(ctx, t.Ends, &b)
 	}})
-	res.Target = t.state.Target
+	res.Target = t.State.Target
 	if err != nil {
 		return res, err
 	}
-	planned := expectedResults(t.report.Plan)
+	planned := expectedResults(t.Report.Plan)
 	res.Datasets = append(perDataset.refused, planned...)
 	if b.DryRun {
 		return res, nil
 	}
-	if b.BeforeMove != nil && t.report.Plan.Steps() > 0 {
-		b.BeforeMove(ctx, t.report.Plan)
+	if b.BeforeMove != nil && t.Report.Plan.Steps() > 0 {
+		b.BeforeMove(ctx, t.Report.Plan)
 	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
-	if t.report.Plan.Steps() > 0 || b.HistoriesAfter && !b.Newest {
-		defer rep.Activity("verifying snapshots on " + t.ends.Target.Conn.Label())()
-		if err := t.retryLost(ctx, func(ctx context.Context) error {
-			after, err := listAfter(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
+	if t.Report.Plan.Steps() > 0 || b.HistoriesAfter && !b.Newest {
+		defer rep.Activity("verifying snapshots on " + t.Ends.Target.Conn.Label())()
+		if err := t.Retry(ctx, func(ctx context.Context) error {
+			after, err := listAfter(ctx, t.Ends, &b, t.Report.Plan, t.State.Target.Root)
 			if err == nil { // on error the listing from before remains valid
 				res.Target = after
 			}
@@ -98,7 +98,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	if len(b.Copies) > 0 {
 		return res, nil // only these were listed
 	}
-	return res, unplannedError(t.ends.Target.Conn, t.report.Plan, &t.state.Target, &res.Target)
+	return res, unplannedError(t.Ends.Target.Conn, t.Report.Plan, &t.State.Target, &res.Target)
 }
 
 // surveyBatch lists the target of a batch and completes the state for planning.

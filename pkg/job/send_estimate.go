@@ -87,9 +87,9 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 	return &spec
 }
 
-// warm starts the local libzfs_core, which takes a while, in the background. A single dataset
+// Warm starts the local libzfs_core, which takes a while, in the background. A single dataset
 // does not need it. The estimate reports any error. done cancels and waits.
-func warm(ctx context.Context, e *ends.Ends, req *Send) (done func()) {
+func Warm(ctx context.Context, e *ends.Ends, req *Send) (done func()) {
 	if !req.Plan.Recursive || !e.Source.Conn.Local() {
 		return func() {}
 	}

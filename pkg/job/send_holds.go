@@ -37,10 +37,10 @@ func placeHolds(ctx context.Context, e *ends.Ends, req *Send, results []*Dataset
 	return ends.Changed(hosts.Run(ctx, hosts.By(e.Target.Conn.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: target}))
 }
 
-// moveHolds moves holds of zxfer's jobs off snapshots that are about to be destroyed. It places
+// MoveHolds moves holds of zxfer's jobs off snapshots that are about to be destroyed. It places
 // the new hold first: after an interruption both exist, and the same command continues. It is
 // idempotent.
-func moveHolds(ctx context.Context, target hosts.Runner, moves []plan.MovedHold) error {
+func MoveHolds(ctx context.Context, target hosts.Runner, moves []plan.MovedHold) error {
 	for _, m := range moves {
 		if err := hosts.Run(ctx, target, hosts.OpHold, hosts.Tagged{Tag: m.Tag, Snapshots: []string{m.To}}); err != nil {
 			return err

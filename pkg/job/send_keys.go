@@ -85,11 +85,11 @@ func (m *mover) makeEncryptionRoots(ctx context.Context, d *plan.Dataset, names 
 
 // joinKeys makes copies inherit their key again as on the source, if both keys are provably equal
 // or the source asserts it. A copy that cannot remains an encryption root.
-func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
+func (t *Job) joinKeys(ctx context.Context, failed map[string]error) {
 	joined, kept := map[string]int{}, map[string]int{}
 	var repeatedErr error // error of the first three; the others would fail too
 	failures := 0
-	for _, d := range t.report.Plan.ToJoin() {
+	for _, d := range t.Report.Plan.ToJoin() {
 		if failed[d.Source] != nil || ctx.Err() != nil || d.Joins == "" && !t.becameRoot(d) {
 			continue
 		}
@@ -98,9 +98,9 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		switch {
 		case err != nil:
 		case asserted:
-			err = hosts.Run(ctx, hosts.By(t.ends.Target.Conn.Retry), hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: root})
+			err = hosts.Run(ctx, hosts.By(t.Ends.Target.Conn.Retry), hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: root})
 		default:
-			err = hosts.Run(ctx, hosts.By(t.ends.Target.Conn.Retry), hosts.OpInheritKey, d.Target)
+			err = hosts.Run(ctx, hosts.By(t.Ends.Target.Conn.Retry), hosts.OpInheritKey, d.Target)
 		}
 		if err != nil {
 			if failures++; failures == 3 && len(joined) == 0 {
@@ -113,20 +113,20 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		case errors.Is(err, hosts.ErrLost): // the next step reports it
 			return
 		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // later sends do not repeat the message
-			kept[root+": "+whyNotJoined(t.ends.Target.Conn.At(), err, root, asserted)]++
+			kept[root+": "+whyNotJoined(t.Ends.Target.Conn.At(), err, root, asserted)]++
 		}
 	}
 	for _, root := range slices.Sorted(maps.Keys(joined)) {
-		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s also opens %s below it", t.ends.Target.Conn.Label(), root, english.Plural(joined[root], "more dataset", "")))
+		t.Reporter.Log(fmt.Sprintf("%s: one zfs load-key of %s also opens %s below it", t.Ends.Target.Conn.Label(), root, english.Plural(joined[root], "more dataset", "")))
 	}
 	for _, why := range slices.Sorted(maps.Keys(kept)) {
-		t.rep.Log(fmt.Sprintf("%s: %s, in addition to %s", t.ends.Target.Conn.Label(), english.Plural(kept[why], "dataset remains an encryption root", "datasets remain encryption roots"), why))
+		t.Reporter.Log(fmt.Sprintf("%s: %s, in addition to %s", t.Ends.Target.Conn.Label(), english.Plural(kept[why], "dataset remains an encryption root", "datasets remain encryption roots"), why))
 	}
 }
 
 // becameRoot reports whether this job turned a copy into an encryption root.
-func (t *sendJob) becameRoot(d *plan.Dataset) bool {
-	_, ok := t.newRoots.Load(d.Target)
+func (t *Job) becameRoot(d *plan.Dataset) bool {
+	_, ok := t.mover.newRoots.Load(d.Target)
 	return ok
 }
 

@@ -54,27 +54,27 @@ type mover struct {
 
 // move moves every planned dataset, up to Parallel concurrently, each after the datasets it
 // needs. A failure stops only its dependents. It returns the errors by source dataset.
-func (t *sendJob) move(ctx context.Context) map[string]error {
+func (t *Job) move(ctx context.Context) map[string]error {
 	type state struct {
 		done chan struct{}
 		err  error
 	}
-	start, p := time.Now(), t.report.Plan
+	start, p := time.Now(), t.Report.Plan
 	states := make(map[string]*state, len(p.Datasets))
 	for _, d := range p.Datasets {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
-	if t.gate = t.req.Gate; t.gate == nil {
-		t.gate = newGate(max(1, t.req.Parallel))
+	if t.mover.gate = t.Request.Gate; t.mover.gate == nil {
+		t.mover.gate = newGate(max(1, t.Request.Parallel))
 	}
-	t.small = newGate(maxSmall)
+	t.mover.small = newGate(maxSmall)
 	t.releaseUnsuitable()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
 			st := states[d.Source]
 			defer close(st.done)
-			defer func() { t.rep.Ended(d, st.err) }()
+			defer func() { t.Reporter.Ended(d, st.err) }()
 			for _, need := range d.Needs {
 				n := states[need]
 				<-n.done
@@ -98,7 +98,7 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 				st.err = ends.Interrupted(d.Source)
 				return
 			}
-			l := ends.NewLoop(d.Source, t.req.Retries, t.rep.Log)
+			l := ends.NewLoop(d.Source, t.Request.Retries, t.Reporter.Log)
 			l.Try, l.Progress = one.try, one.replan
 			l.Retryable = func(err, before error) bool { return ends.Transient(err) && !ends.Repeated(before, err) }
 			st.err = l.Run(ctx)
@@ -111,13 +111,13 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			failed[name] = st.err
 		}
 	}
-	if len(t.results) > 0 {
-		t.report.Seconds = time.Since(start).Seconds()
+	if len(t.mover.results) > 0 {
+		t.Report.Seconds = time.Since(start).Seconds()
 	}
-	for _, r := range t.results {
-		t.report.Bytes += r.Bytes
+	for _, r := range t.mover.results {
+		t.Report.Bytes += r.Bytes
 	}
-	t.report.Results, t.report.LimitedBy = t.results, slowestLimit(t.results)
+	t.Report.Results, t.Report.LimitedBy = t.mover.results, slowestLimit(t.mover.results)
 	return failed
 }
 
@@ -287,7 +287,7 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 	if len(d.MovedHolds) == 0 {
 		return nil
 	}
-	return moveHolds(ctx, target, d.MovedHolds)
+	return MoveHolds(ctx, target, d.MovedHolds)
 }
 
 // stream moves the stream of step i.
@@ -470,7 +470,7 @@ func replan(ctx context.Context, e *ends.Ends, req plan.Request, d *plan.Dataset
 	if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) { // it may still have to start from the beginning
 		req.RenamedBefore = map[string]bool{d.Target: true}
 	}
-	state, err := survey(ctx, e, req, false)
+	state, err := Survey(ctx, e, req, false)
 	if err != nil {
 		return nil, err
 	}

@@ -190,10 +190,10 @@ func Preview(ctx context.Context, req *Send, e *ends.Ends, log func(string)) (st
 	if err = e.Choose(req.Settings); err != nil {
 		return state, p, err
 	}
-	if err = resolve(ctx, e, req, log); err != nil {
+	if err = Resolve(ctx, e, req, log); err != nil {
 		return state, p, err
 	}
-	if state, err = survey(ctx, e, req.Plan, false); err != nil {
+	if state, err = Survey(ctx, e, req.Plan, false); err != nil {
 		return state, p, err
 	}
 	if p, err = makePlan(ctx, e, req.Plan, &state, nil); err != nil || len(p.Conflicts) > 0 {

@@ -24,141 +24,142 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// sendJob is a running send, restore or batch.
-type sendJob struct {
-	ends *ends.Ends
-	req  *Send
-	rep  Reporter
-	*mover
-	state  plan.State
-	report *Report
+// Job is a running send, restore or batch.
+type Job struct {
+	Ends     *ends.Ends
+	Request  *Send
+	Reporter Reporter
+	mover    *mover
+	State    plan.State
+	Report   *Report
 }
 
-func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
+// New returns a send, restore or batch, without any query.
+func New(req Send, at *hosts.Set, rep Reporter) *Job {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AllowKeyChange = slices.Contains(req.SkipChecks, plan.KeyChanged)
-	t := &sendJob{ends: ends.New(at, req.Source, req.Target, &req.Settings), req: &req, rep: rep, report: &Report{
+	t := &Job{Ends: ends.New(at, req.Source, req.Target, &req.Settings), Request: &req, Reporter: rep, Report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
-	t.ends.Activity = rep.Activity
-	t.mover = &mover{ends: t.ends, req: t.req, rep: rep, limitID: rand.Uint64(), surveyed: &t.state,
+	t.Ends.Activity = rep.Activity
+	t.mover = &mover{ends: t.Ends, req: t.Request, rep: rep, limitID: rand.Uint64(), surveyed: &t.State,
 		checkPath: func() error { t.evaluate(); return t.admit() }}
 	return t
 }
 
-// jobRules holds the differences between jobs before the move: how to survey and how to treat
+// Rules holds the differences between jobs before the move: how to survey and how to treat
 // conflicts.
-type jobRules struct {
-	survey func(ctx context.Context) (plan.State, error)
-	// simulated means to plan as if the snapshot of --snapshot existed.
-	simulated bool
-	// review, if not nil, may add conflicts and notes to the plan.
-	review func(ctx context.Context, p *plan.Plan) error
+type Rules struct {
+	Survey func(ctx context.Context) (plan.State, error)
+	// Simulated means to plan as if the snapshot of --snapshot existed.
+	Simulated bool
+	// Review, if not nil, may add conflicts and notes to the plan.
+	Review func(ctx context.Context, p *plan.Plan) error
 	// perDataset admits datasets one by one; nil admits all or none.
 	perDataset *admission
 }
 
-// markChanged records that a host was changed.
-func (t *sendJob) markChanged() { t.changed.Store(true) }
+// MarkChanged records that a host was changed.
+func (t *Job) MarkChanged() { t.mover.changed.Store(true) }
 
-// prepareMove runs the stages before the first change.
-func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
+// Prepare runs the stages before the first change.
+func (t *Job) Prepare(ctx context.Context, rules *Rules) error {
 	s := ends.Stages{
 		Survey:   func(ctx context.Context) error { return t.reachAndPlan(ctx, rules) },
 		Admit:    t.admit,
 		Moves:    t.needsPath,
 		Evaluate: t.evaluate,
-		Planned:  func() { t.rep.Planned(t.report) },
+		Planned:  func() { t.Reporter.Planned(t.Report) },
 	}
-	if t.req.Measure {
-		s.Measure = func(ctx context.Context) error { return t.measure(ctx, !rules.simulated) }
+	if t.Request.Measure {
+		s.Measure = func(ctx context.Context) error { return t.measure(ctx, !rules.Simulated) }
 	}
-	return t.ends.Prepare(ctx, t.rep, &s)
+	return t.Ends.Prepare(ctx, t.Reporter, &s)
 }
 
 // reachAndPlan reaches the hosts, surveys them and plans. The survey starts in the background while
 // the hosts are reached.
-func (t *sendJob) reachAndPlan(ctx context.Context, rules *jobRules) error {
-	survey, stop := async(ctx, rules.survey)
+func (t *Job) reachAndPlan(ctx context.Context, rules *Rules) error {
+	survey, stop := async(ctx, rules.Survey)
 	defer stop()
-	if err := ends.WithActivity(ctx, t.rep, "reaching "+t.ends.RemoteNames(), t.ends.Reach); err != nil {
+	if err := ends.WithActivity(ctx, t.Reporter, "reaching "+t.Ends.RemoteNames(), t.Ends.Reach); err != nil {
 		return err
 	}
-	t.report.Hosts = []ends.HostReport{t.ends.Source.Report("source"), t.ends.Target.Report("target")}
-	if err := t.ends.Choose(t.req.Settings); err != nil {
+	t.Report.Hosts = []ends.HostReport{t.Ends.Source.Report("source"), t.Ends.Target.Report("target")}
+	if err := t.Ends.Choose(t.Request.Settings); err != nil {
 		return err
 	}
 	start := time.Now()
 	if err := t.surveyAndPlan(ctx, rules, survey); err != nil {
 		return err
 	}
-	t.report.PlanSeconds = time.Since(start).Seconds()
+	t.Report.PlanSeconds = time.Since(start).Seconds()
 	return nil
 }
 
 // surveyAndPlan surveys both sides, plans and runs the preflight checks.
-func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey func(context.Context) (plan.State, error)) (err error) {
-	listed := t.rep.Activity(fmt.Sprintf("listing %s and %s", t.req.Source, t.req.Target))
-	t.state, err = survey(ctx)
+func (t *Job) surveyAndPlan(ctx context.Context, rules *Rules, survey func(context.Context) (plan.State, error)) (err error) {
+	listed := t.Reporter.Activity(fmt.Sprintf("listing %s and %s", t.Request.Source, t.Request.Target))
+	t.State, err = survey(ctx)
 	listed()
 	if err != nil {
 		return err
 	}
-	if rules.simulated {
+	if rules.Simulated {
 		if err := t.checkFree(); err != nil {
 			return err
 		}
-		t.state.Source = plan.Simulate(t.state.Source, func(string) string { return t.req.TakeSnapshot })
+		t.State.Source = plan.Simulate(t.State.Source, func(string) string { return t.Request.TakeSnapshot })
 	}
 	var removeRefused func(*plan.Plan)
 	if rules.perDataset != nil {
 		removeRefused = rules.perDataset.removeRefused
 	}
-	defer t.rep.Activity("planning, and estimating sizes")()
-	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, removeRefused)
+	defer t.Reporter.Activity("planning, and estimating sizes")()
+	p, err := makePlan(ctx, t.Ends, t.Request.Plan, &t.State, removeRefused)
 	if err != nil {
 		return err
 	}
-	if rules.review != nil {
-		if err := rules.review(ctx, &p); err != nil {
+	if rules.Review != nil {
+		if err := rules.Review(ctx, &p); err != nil {
 			return err
 		}
 	}
-	t.report.Plan = &p
+	t.Report.Plan = &p
 	if len(p.Conflicts) == 0 {
-		if err := estimate(ctx, &t.ends.Source, &p, &t.state.Source, rules.perDataset != nil); err != nil {
+		if err := estimate(ctx, &t.Ends.Source, &p, &t.State.Source, rules.perDataset != nil); err != nil {
 			return err
 		}
 	}
 	if rules.perDataset != nil {
-		t.report.Findings = rules.perDataset.refuseOversized(t.ends, &p, &t.state, t.req.SkipChecks)
+		t.Report.Findings = rules.perDataset.refuseOversized(t.Ends, &p, &t.State, t.Request.SkipChecks)
 	} else {
-		t.report.Findings = preflight.Send(t.ends.Input(&t.state, &p))
+		t.Report.Findings = preflight.Send(t.Ends.Input(&t.State, &p))
 	}
-	in := t.ends.Input(&t.state, &p)
-	t.report.Growth = preflight.PlanGrowth(&in)
-	t.report.Commands = plan.Commands(&p)
-	t.report.Wire = wireReport(t.ends.Link, &p)
+	in := t.Ends.Input(&t.State, &p)
+	t.Report.Growth = preflight.PlanGrowth(&in)
+	t.Report.Commands = plan.Commands(&p)
+	t.Report.Wire = wireReport(t.Ends.Link, &p)
 	return nil
 }
 
 // needsPath reports whether a planned stream needs a data connection. The search keeps the connections
 // that it makes for the first such stream.
-func (t *sendJob) needsPath() bool {
+func (t *Job) needsPath() bool {
 	for st := range t.largeSteps() {
-		if !t.req.Measure && !t.req.DryRun {
-			t.ends.Link = t.ends.Link.Expecting(st.Send.Flags.Raw, st.Bytes)
+		if !t.Request.Measure && !t.Request.DryRun {
+			t.Ends.Link = t.Ends.Link.Expecting(st.Send.Flags.Raw, st.Bytes)
 		}
 		return true
 	}
-	return t.req.Measure && t.report.Plan.Steps() > 0
+	return t.Request.Measure && t.Report.Plan.Steps() > 0
 }
 
 // largeSteps returns the steps whose streams need a data connection.
-func (t *sendJob) largeSteps() iter.Seq[*plan.Step] {
+func (t *Job) largeSteps() iter.Seq[*plan.Step] {
 	return func(yield func(*plan.Step) bool) {
-		for _, st := range t.report.Plan.Streams() {
-			if _, small := t.ends.Chosen.Small(smallBytes(st)); !small && !yield(st) {
+		for _, st := range t.Report.Plan.Streams() {
+			if _, small := t.Ends.Chosen.Small(smallBytes(st)); !small && !yield(st) {
 				return
 			}
 		}
@@ -166,13 +167,13 @@ func (t *sendJob) largeSteps() iter.Seq[*plan.Step] {
 }
 
 // releaseUnsuitable closes the connections that the path search kept, unless they suit a stream.
-func (t *sendJob) releaseUnsuitable() {
+func (t *Job) releaseUnsuitable() {
 	for st := range t.largeSteps() {
-		if t.ends.Link.Suits(st.Send.Flags.Raw, st.Bytes) {
+		if t.Ends.Link.Suits(st.Send.Flags.Raw, st.Bytes) {
 			return
 		}
 	}
-	t.ends.Link.Release()
+	t.Ends.Link.Release()
 }
 
 // smallBytes returns the size of a stream for connect.Link.Small, 0 if it needs a path.
@@ -184,14 +185,14 @@ func smallBytes(st *plan.Step) uint64 {
 }
 
 // evaluate repeats the checks, now including the link.
-func (t *sendJob) evaluate() {
-	t.report.Findings = preflight.Send(t.ends.Input(&t.state, t.report.Plan))
-	t.report.Wire = wireReport(t.ends.Link, t.report.Plan)
+func (t *Job) evaluate() {
+	t.Report.Findings = preflight.Send(t.Ends.Input(&t.State, t.Report.Plan))
+	t.Report.Wire = wireReport(t.Ends.Link, t.Report.Plan)
 }
 
 // admit refuses a plan with conflicts or blocking findings.
-func (t *sendJob) admit() error {
-	return finding.Refusal(slices.Concat(t.report.Plan.Conflicts, preflight.Blocking(t.report.Findings, t.req.SkipChecks)))
+func (t *Job) admit() error {
+	return finding.Refusal(slices.Concat(t.Report.Plan.Conflicts, preflight.Blocking(t.Report.Findings, t.Request.SkipChecks)))
 }
 
 // wireReport describes the transport of a plan's streams.
@@ -216,42 +217,42 @@ func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 
 // measure measures the parts of a planned transfer: the link, zfs send on the source, and writing
 // on the target. The source is skipped if its snapshot is not taken yet.
-func (t *sendJob) measure(ctx context.Context, taken bool) error {
-	p := t.report.Plan
-	m := t.ends.Measurer(t.ends.LargestStreamLink(p), ends.MeasureTime, t.rep.Activity)
+func (t *Job) measure(ctx context.Context, taken bool) error {
+	p := t.Report.Plan
+	m := t.Ends.Measurer(t.Ends.LargestStreamLink(p), ends.MeasureTime, t.Reporter.Activity)
 	if err := m.OtherLoad(ctx); err != nil {
 		return err
 	}
 	var all measure.Rounds
-	if !t.ends.SameHost() {
+	if !t.Ends.SameHost() {
 		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
 	}
-	m.AddDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
+	m.AddDatasets(&all, p, &t.State.Target, func(id string) bool { return taken || id != probe.SourceRead })
 	err := m.Run(ctx, all)
-	t.report.Ceilings, t.ends.Links = m.Ceilings, m.Links
+	t.Report.Ceilings, t.Ends.Links = m.Ceilings, m.Links
 	t.evaluate()
-	t.report.Expected = m.Expected(p.Bytes(), streamOptions(t.req).BandLimit)
+	t.Report.Expected = m.Expected(p.Bytes(), streamOptions(t.Request).BandLimit)
 	return err
 }
 
 // checkFree refuses a snapshot name that one of the datasets already has.
-func (t *sendJob) checkFree() error {
-	existing := plan.SnapshotsNamed(t.state.Source, t.req.TakeSnapshot)
+func (t *Job) checkFree() error {
+	existing := plan.SnapshotsNamed(t.State.Source, t.Request.TakeSnapshot)
 	if len(existing) == 0 {
 		return nil
 	}
 	return fault.Refusef("to name the snapshot after the time: {{snapshot =}}\n"+
 		"to send the existing one, run the same command with "+t.snapshotSource().String()+" as source and without {{snapshot}}",
-		"%s: %s takes a new snapshot, but that name exists: %s", t.ends.Source.Conn.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.JoinFirst(existing, 3))
+		"%s: %s takes a new snapshot, but that name exists: %s", t.Ends.Source.Conn.Label(), option.Name("snapshot", t.Request.TakeSnapshot), finding.JoinFirst(existing, 3))
 }
 
-func (t *sendJob) snapshotSource() endpoint.Endpoint {
-	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
+func (t *Job) snapshotSource() endpoint.Endpoint {
+	return endpoint.Endpoint{Host: t.Request.Source.Host, Name: t.Request.Plan.Source + "@" + t.Request.TakeSnapshot}
 }
 
-// retryLost retries f after a lost connection. f must be idempotent.
-func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) error {
-	l := ends.NewLoop("", t.req.Retries, t.rep.Log)
+// Retry retries f after a lost connection. f must be idempotent.
+func (t *Job) Retry(ctx context.Context, f func(context.Context) error) error {
+	l := ends.NewLoop("", t.Request.Retries, t.Reporter.Log)
 	l.Try = func(ctx context.Context, _ int) error { return f(ctx) }
 	l.Retryable = func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) }
 	return l.Run(ctx)
@@ -259,23 +260,23 @@ func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) 
 
 // fillResults sets the result of each dataset and returns the first error. failed holds the
 // errors of the move by source dataset.
-func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, failed map[string]error) (first error) {
+func (t *Job) fillResults(results []*DatasetResult, target *zfs.Listing, failed map[string]error) (first error) {
 	arrived, of := target.ByName(), make(map[string]*DatasetResult, len(results))
-	for i, d := range t.report.Plan.Datasets {
+	for i, d := range t.Report.Plan.Datasets {
 		r := results[i]
 		of[d.Source] = r
-		r.NameOnTarget, r.Err = verify(t.ends.Target.Conn, d, arrived[d.Target], t.rep.Log)
+		r.NameOnTarget, r.Err = verify(t.Ends.Target.Conn, d, arrived[d.Target], t.Reporter.Log)
 		if err := failed[d.Source]; err != nil {
 			r.Err = err
 		}
-		if r.Unset = t.unsetAccess(d, arrived[d.Target]); r.Unset != nil {
-			t.rep.Log(fmt.Sprintf("%s: %v: %s", t.ends.Target.Conn.Label(), r.Unset, fault.HintOf(r.Unset)))
+		if r.Unset = t.mover.unsetAccess(d, arrived[d.Target]); r.Unset != nil {
+			t.Reporter.Log(fmt.Sprintf("%s: %v: %s", t.Ends.Target.Conn.Label(), r.Unset, fault.HintOf(r.Unset)))
 		}
 		if first == nil {
 			first = r.Err
 		}
 	}
-	for _, step := range t.report.Results {
+	for _, step := range t.Report.Results {
 		r := of[step.Source]
 		r.Bytes += step.Bytes
 		r.Seconds += step.Seconds

@@ -14,11 +14,11 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// survey lists both sides concurrently: all versions of the source, and the most recent snapshots
+// Survey lists both sides concurrently: all versions of the source, and the most recent snapshots
 // of the target, which suffice for most plans. With newest, it lists all versions only of those
 // source datasets for which the plan needs them, if the source is a tree on the local host: ZFS
 // takes several lookups for each snapshot. For a remote source, that would cost a round trip.
-func survey(ctx context.Context, e *ends.Ends, req plan.Request, newest bool) (plan.State, error) {
+func Survey(ctx context.Context, e *ends.Ends, req plan.Request, newest bool) (plan.State, error) {
 	state := plan.State{SourceHost: e.Source.Conn.Label(), TargetHost: e.Target.Conn.Label(), SourceAt: e.Source.Conn.At(), TargetAt: e.Target.Conn.At()}
 	target, err := plan.TargetName(req.Source, req.Target)
 	if err != nil {
@@ -143,8 +143,8 @@ func withProperties(l zfs.Listing, more map[string]map[string]zfs.Property) zfs.
 	return l
 }
 
-// resolve replaces a source that is a mounted path with its dataset, unless it was replaced before.
-func resolve(ctx context.Context, e *ends.Ends, req *Send, log func(string)) (err error) {
+// Resolve replaces a source that is a mounted path with its dataset, unless it was replaced before.
+func Resolve(ctx context.Context, e *ends.Ends, req *Send, log func(string)) (err error) {
 	if req.Plan.Source == req.Source.Name {
 		req.Plan.Source, err = e.Source.Resolve(ctx, req.Source, log)
 	}

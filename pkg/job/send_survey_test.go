@@ -168,7 +168,7 @@ func TestShortSurveyMakesSamePlan(t *testing.T) {
 				req.Plan.Rollback = rollback
 				made := func(short bool) plan.Plan {
 					e := ends.New(hosts.New(w), req.Source, req.Target, &req.Settings)
-					state, err := survey(t.Context(), e, req.Plan, short)
+					state, err := Survey(t.Context(), e, req.Plan, short)
 					require.NoError(t, err)
 					p, err := makePlan(t.Context(), e, req.Plan, &state, nil)
 					require.NoError(t, err)

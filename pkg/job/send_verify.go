@@ -26,16 +26,16 @@ func expectedResults(p *plan.Plan) []*DatasetResult {
 
 // reportedArrival returns the listing of the only dataset from the report of the target at the end of its last
 // stream. It returns false if there is none.
-func (t *sendJob) reportedArrival() (zfs.Listing, bool) {
-	if !t.reportsArrival || len(t.results) == 0 {
+func (t *Job) reportedArrival() (zfs.Listing, bool) {
+	if !t.mover.reportsArrival || len(t.mover.results) == 0 {
 		return zfs.Listing{}, false
 	}
-	d, a := t.report.Plan.Datasets[0], t.results[len(t.results)-1].arrived
-	if a == nil || a.GUID != d.Final.GUID || arrivedName(d, t.state.Target.Find(d.Target)) != d.Target+"@"+d.Final.Name {
+	d, a := t.Report.Plan.Datasets[0], t.mover.results[len(t.mover.results)-1].arrived
+	if a == nil || a.GUID != d.Final.GUID || arrivedName(d, t.State.Target.Find(d.Target)) != d.Target+"@"+d.Final.Name {
 		return zfs.Listing{}, false
 	}
 	properties := map[string]zfs.Property{"canmount": {Value: a.CanMount}, "readonly": {Value: a.ReadOnly}}
-	return zfs.Listing{Root: t.state.Target.Root, Datasets: []*zfs.Dataset{
+	return zfs.Listing{Root: t.State.Target.Root, Datasets: []*zfs.Dataset{
 		{Name: d.Target, Type: d.Type, Properties: properties, Versions: []zfs.Version{d.Final}, NewestOnly: true}}}, true
 }
 

@@ -90,18 +90,18 @@ func TestVerifyTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures
 
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)
-		s := newSendJob(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, Quiet{})
-		s.ends.Target = ends.End{Conn: at.Get("", &transport.Settings{})}
-		s.report.Plan = &plan.Plan{}
+		s := New(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, Quiet{})
+		s.Ends.Target = ends.End{Conn: at.Get("", &transport.Settings{})}
+		s.Report.Plan = &plan.Plan{}
 		var there zfs.Listing
 		for i := range n {
 			arrive := zfs.Version{Kind: zfs.Snapshot, Name: "x", GUID: uint64(i + 1)}
 			d := &plan.Dataset{Source: fmt.Sprintf("src/%06d", i), Target: fmt.Sprintf("dst/%06d", i), Final: arrive}
-			s.report.Plan.Datasets = append(s.report.Plan.Datasets, d)
-			s.report.Results = append(s.report.Results, &StepResult{Source: d.Source, Bytes: 5, Speed: connect.Speed{Seconds: 1}})
+			s.Report.Plan.Datasets = append(s.Report.Plan.Datasets, d)
+			s.Report.Results = append(s.Report.Results, &StepResult{Source: d.Source, Bytes: 5, Speed: connect.Speed{Seconds: 1}})
 			there.Datasets = append(there.Datasets, &zfs.Dataset{Name: d.Target, Versions: []zfs.Version{arrive}})
 		}
-		results := expectedResults(s.report.Plan)
+		results := expectedResults(s.Report.Plan)
 		return func() {
 			require.NoError(t, s.fillResults(results, &there, nil))
 			last := results[n-1]

@@ -7,13 +7,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/files"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/restore"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/size"
 )
 
 // FilesPlanned shows the plan with Verbose, otherwise a headline.
-func (t *Text) FilesPlanned(r *job.FilesReport) {
+func (t *Text) FilesPlanned(r *restore.FilesReport) {
 	switch {
 	case t.quiet || r.DryRun:
 	case t.opts.Verbose:
@@ -24,12 +24,12 @@ func (t *Text) FilesPlanned(r *job.FilesReport) {
 }
 
 // FilesStarted shows the start of the transfer of files.
-func (t *Text) FilesStarted(r *job.FilesReport, bytes uint64) {
+func (t *Text) FilesStarted(r *restore.FilesReport, bytes uint64) {
 	t.begin(r.Source, r.Target, bytes, 0)
 }
 
 // FilesFinished shows the result of an attempt.
-func (t *Text) FilesFinished(_ *job.FilesReport, bytes uint64, err error) {
+func (t *Text) FilesFinished(_ *restore.FilesReport, bytes uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	st := t.streams.finish(streamID{id: deviceID}, bytes, err != nil)
@@ -44,7 +44,7 @@ func (t *Text) FilesFinished(_ *job.FilesReport, bytes uint64, err error) {
 }
 
 // FilesResult returns the text of a restore of files.
-func FilesResult(r *job.FilesReport) ResultText {
+func FilesResult(r *restore.FilesReport) ResultText {
 	return func(err error) (stdout, stderr string) {
 		switch {
 		case r.DryRun && r.Snapshot != "":
@@ -67,7 +67,7 @@ func fileCount(n uint64, one, many string) string {
 }
 
 // filesHeadline summarizes the plan on one line.
-func filesHeadline(r *job.FilesReport) string {
+func filesHeadline(r *restore.FilesReport) string {
 	p := &r.Plan
 	parts := []string{english.Plural(int(p.New+p.Replaced), "file", "files and directories") + ", " + size.Text(p.Bytes)}
 	if p.Replaced > 0 {
@@ -90,7 +90,7 @@ func filesHeadline(r *job.FilesReport) string {
 const shownFiles = 10
 
 // filesPlanText shows the files to restore, and conflicts.
-func filesPlanText(r *job.FilesReport) string {
+func filesPlanText(r *restore.FilesReport) string {
 	var b strings.Builder
 	b.WriteString(filesHeadline(r))
 	names := func(what string, all []string, of uint64) {
@@ -147,7 +147,7 @@ func problemsText(f files.Failures) string {
 }
 
 // filesSummary summarizes the result.
-func filesSummary(r *job.FilesReport) string {
+func filesSummary(r *restore.FilesReport) string {
 	a := r.Result
 	parts := []string{fmt.Sprintf("%s -> %s: %s, %s in %s", oneLine(r.Snapshot), oneLine(r.Target),
 		english.Plural(int(a.New+a.Replaced), "file", "files and directories"), size.Text(a.Bytes), Seconds(r.Seconds))}
@@ -167,14 +167,14 @@ func filesSummary(r *job.FilesReport) string {
 }
 
 // FilesPlanned writes the planned event.
-func (j *JSON) FilesPlanned(r *job.FilesReport) {
+func (j *JSON) FilesPlanned(r *restore.FilesReport) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Plan.Bytes})
 }
 
 // FilesStarted writes the started event of an attempt.
-func (j *JSON) FilesStarted(r *job.FilesReport, bytes uint64) {
+func (j *JSON) FilesStarted(r *restore.FilesReport, bytes uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.streams.startDevice(r.Source, r.Target, bytes, 0, j.opts.now())
@@ -182,7 +182,7 @@ func (j *JSON) FilesStarted(r *job.FilesReport, bytes uint64) {
 }
 
 // FilesFinished writes the finished event of an attempt.
-func (j *JSON) FilesFinished(r *job.FilesReport, bytes uint64, err error) {
+func (j *JSON) FilesFinished(r *restore.FilesReport, bytes uint64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.streams.finish(streamID{id: deviceID}, bytes, err != nil) != nil {

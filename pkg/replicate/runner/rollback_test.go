@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/restore"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -18,11 +19,11 @@ import (
 // one.
 func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
 	t.Helper()
-	req := job.Restore{Send: job.Send{
+	req := restore.Request{Send: job.Send{
 		Source: endpoint.Endpoint{Name: "dst/copy/a"}, Target: endpoint.Endpoint{Name: "src/a"},
 		Plan: plan.Request{Source: "dst/copy/a", Snapshot: snapshot, Target: "src/a", Rollback: true},
 	}}
-	rep, err := job.RunRestore(t.Context(), req, hosts.New(r), job.Quiet{})
+	rep, err := restore.Run(t.Context(), req, hosts.New(r), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, rep.Outcome)
 	return rep

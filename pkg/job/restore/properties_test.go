@@ -1,4 +1,4 @@
-package job
+package restore
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 )
@@ -33,22 +34,25 @@ func hostileProperties() map[string]string {
 // the target, however they arrive. The transfer succeeds and lists them.
 func TestHostilePropertiesAreNotSet(t *testing.T) {
 	t.Parallel()
-	named := func(s *Send) { s.Plan.CarryNamed = []string{"a:b"} } // its value has several lines
-	for name, run := range map[string]func(w *jobtest.World) (*Report, error){
-		"send -p": func(w *jobtest.World) (*Report, error) {
-			return RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), Quiet{})
+	named := func(s *job.Send) { s.Plan.CarryNamed = []string{"a:b"} } // its value has several lines
+	for name, run := range map[string]func(w *jobtest.World) (*job.Report, error){
+		"send -p": func(w *jobtest.World) (*job.Report, error) {
+			return job.RunSend(t.Context(), sendRequest(func(s *job.Send) { s.Plan.CarryProperties = true }), hosts.New(w), job.Quiet{})
 		},
-		"send --carry": func(w *jobtest.World) (*Report, error) {
-			return RunSend(t.Context(), sendRequest(named), hosts.New(w), Quiet{})
+		"send --carry": func(w *jobtest.World) (*job.Report, error) {
+			return job.RunSend(t.Context(), sendRequest(named), hosts.New(w), job.Quiet{})
 		},
-		"restore": func(w *jobtest.World) (*Report, error) {
-			return RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), Quiet{})
+		"restore": func(w *jobtest.World) (*job.Report, error) {
+			return Run(t.Context(), Request{Send: sendRequest(nil)}, hosts.New(w), job.Quiet{})
 		},
-		"restore --carry": func(w *jobtest.World) (*Report, error) {
-			return RunRestore(t.Context(), Restore{Send: sendRequest(named)}, hosts.New(w), Quiet{})
+		"restore --carry": func(w *jobtest.World) (*job.Report, error) {
+			return Run(t.Context(), Request{Send: sendRequest(named)}, hosts.New(w), job.Quiet{})
 		},
-		"a job with carry": func(w *jobtest.World) (*Report, error) {
-			res, err := RunBatch(t.Context(), batch(t, w, func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), Quiet{})
+		"a job with carry": func(w *jobtest.World) (*job.Report, error) {
+			l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Recursive: true, Versions: true})
+			require.NoError(t, err)
+			b := job.Batch{Send: sendRequest(func(s *job.Send) { s.Plan.CarryProperties = true }), Survey: l}
+			res, err := job.RunBatch(t.Context(), b, hosts.New(w), job.Quiet{})
 			for _, d := range res.Datasets {
 				err = errors.Join(err, d.Err)
 			}
@@ -92,9 +96,9 @@ func TestRestoreLeavesLocalProperties(t *testing.T) {
 	for property, value := range mine {
 		w.Memory.Set("dst/a", property, value)
 	}
-	req := sendRequest(func(s *Send) { s.Plan.Recursive = true })
+	req := sendRequest(func(s *job.Send) { s.Plan.Recursive = true })
 	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/a"}, "dst/a"
-	r, err := RunRestore(t.Context(), Restore{Send: req}, hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), Request{Send: req}, hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	for property, value := range mine {

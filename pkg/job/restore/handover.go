@@ -1,4 +1,4 @@
-package job
+package restore
 
 import (
 	"cmp"
@@ -17,14 +17,14 @@ import (
 // handOver is the last stage of a restore: it restores properties, keys and mounts of the
 // datasets. It is idempotent and removes the unfinished-restore mark last.
 func (t *restoreJob) handOver(ctx context.Context) error {
-	listing, err := t.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: t.state.Target.Root, Recursive: true})
+	listing, err := t.send.Ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: t.send.State.Target.Root, Recursive: true})
 	if err != nil {
 		return err
 	}
 	h := newHandover(t, &listing)
-	t.report.Next = nil
+	t.send.Report.Next = nil
 	for _, step := range []func(context.Context, *plan.Dataset, *zfs.Dataset) error{h.restoreProperties, h.joinKey, h.noteKey, h.mountPlanned, h.unmark} {
-		for _, d := range t.report.Plan.Datasets { // ancestors first
+		for _, d := range t.send.Report.Plan.Datasets { // ancestors first
 			at := listing.Find(d.Target)
 			if at == nil || d.Restore == nil {
 				continue
@@ -37,16 +37,16 @@ func (t *restoreJob) handOver(ctx context.Context) error {
 	if err := h.remount(ctx); err != nil {
 		return err
 	}
-	t.report.Next = slices.Concat(h.keys, h.joins, h.places)
+	t.send.Report.Next = slices.Concat(h.keys, h.joins, h.places)
 	if len(h.left) > 0 {
-		t.report.Next = append(t.report.Next, t.mountCommand(ctx, h.left))
+		t.send.Report.Next = append(t.send.Report.Next, t.mountCommand(ctx, h.left))
 	}
 	return nil
 }
 
 // handover collects the results of the stage and the commands left to the user.
 type handover struct {
-	*restoreJob
+	job        *restoreJob
 	listing    *zfs.Listing
 	notMounted map[string]bool // unmounted filesystems; their descendants cannot be mounted either
 	// Commands left to the user: load keys, join encryption roots, choose mountpoints.
@@ -57,7 +57,7 @@ type handover struct {
 }
 
 func newHandover(t *restoreJob, listing *zfs.Listing) *handover {
-	return &handover{restoreJob: t, listing: listing, notMounted: map[string]bool{}, noPlace: map[string]bool{}, distrusted: map[string]bool{}}
+	return &handover{job: t, listing: listing, notMounted: map[string]bool{}, noPlace: map[string]bool{}, distrusted: map[string]bool{}}
 }
 
 func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
@@ -73,8 +73,8 @@ func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *z
 			a.Revert = append(a.Revert, name)
 		}
 	}
-	h.markChanged()
-	return hosts.Run(ctx, h.ends.Target.Conn, hosts.OpSetProperties, a)
+	h.job.send.MarkChanged()
+	return hosts.Run(ctx, h.job.send.Ends.Target.Conn, hosts.OpSetProperties, a)
 }
 
 // joinKey makes a dataset inherit its key again, if both keys are provably equal, or if the copy
@@ -84,7 +84,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 	switch {
 	case !d.Restore.Due || !d.Encrypted || above == nil || at.Get("keyformat") != above.Get("keyformat"):
 	case zfs.KeyIsProved(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
-		err := hosts.Run(ctx, h.ends.Target.Conn, hosts.OpInheritKey, d.Target)
+		err := hosts.Run(ctx, h.job.send.Ends.Target.Conn, hosts.OpInheritKey, d.Target)
 		if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			h.joins = append(h.joins, joinByHand(d, above)) // zfs(8) needs both keys loaded
 			return nil
@@ -92,11 +92,11 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		if err != nil {
 			return err
 		}
-		h.rep.Log(fmt.Sprintf("%s has the key of %s: one zfs load-key opens both", d.Target, above.Name))
+		h.job.send.Reporter.Log(fmt.Sprintf("%s has the key of %s: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
 	case d.Restore.AssertedRoot == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
-		err := hosts.Run(ctx, h.ends.Target.Conn, hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
+		err := hosts.Run(ctx, h.job.send.Ends.Target.Conn, hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
 		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, hosts.ErrForbidden) {
 			h.joins = append(h.joins, joinByHand(d, above))
 			return nil
@@ -104,7 +104,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		if err != nil {
 			return err
 		}
-		h.rep.Log(fmt.Sprintf("%s inherits its key from %s, as in the copy: one zfs load-key opens both", d.Target, above.Name))
+		h.job.send.Reporter.Log(fmt.Sprintf("%s inherits its key from %s, as in the copy: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 	case zfs.KeyIsProved(at, above) || !at.HasPassphrase():
 		h.joins = append(h.joins, joinByHand(d, above))
@@ -150,19 +150,19 @@ func (h *handover) mountPlanned(ctx context.Context, d *plan.Dataset, at *zfs.Da
 	case toMount(d, at):
 		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, At: d.Restore.Mountpoint, Boot: true})
 	case d.Type == zfs.Filesystem && !d.Restore.Due && at.Get("canmount") == "on":
-		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, Over: h.restoreJob.remount[at.Name], Trusted: true})
+		return h.mountOne(ctx, at, zfs.MountRequest{Dataset: at.Name, Over: h.job.remount[at.Name], Trusted: true})
 	}
 	return nil // remount handles filesystems that this restore unmounted
 }
 
 // remount mounts the filesystems that this restore unmounted.
 func (h *handover) remount(ctx context.Context) error {
-	for _, name := range h.unmounted { // it is unknown who unmounted them
+	for _, name := range h.job.unmounted { // it is unknown who unmounted them
 		if at := h.listing.Find(name); at != nil && at.Get("mounted") != "yes" && !h.notMounted[name] && mounts(at) {
 			h.leave(name)
 		}
 	}
-	for _, d := range h.report.Plan.Datasets {
+	for _, d := range h.job.send.Report.Plan.Datasets {
 		if d.Restore == nil {
 			continue
 		}
@@ -190,30 +190,30 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset, m zfs.MountReq
 	}
 	root := h.listing.RootOf(at)
 	locked := at.Encrypted() && (root == nil || !root.KeyLoaded())
-	if !h.mount && !h.restoreJob.remount[at.Name] || locked || h.closedAbove(at.Name) || h.ends.Target.Conn.Require(ctx, hosts.OpMount) != nil {
+	if !h.job.mount && !h.job.remount[at.Name] || locked || h.closedAbove(at.Name) || h.job.send.Ends.Target.Conn.Require(ctx, hosts.OpMount) != nil {
 		h.leave(at.Name)
 		return nil
 	}
 	m.At = cmp.Or(m.At, at.Get("mountpoint"))
-	loose, err := hosts.Call(ctx, h.ends.Target.Conn, hosts.OpMount, m)
+	loose, err := hosts.Call(ctx, h.job.send.Ends.Target.Conn, hosts.OpMount, m)
 	if err != nil {
 		return err
 	}
-	h.markChanged()
+	h.job.send.MarkChanged()
 	at.Properties["mounted"] = zfs.Property{Value: "yes", Source: "-"}
 	if m.Boot && !m.Trusted {
 		if set := zfs.Distrust(at.Properties, h.distrusted[zfs.ParentOf(at.Name)]); len(set) > 0 {
-			h.rep.Log(fmt.Sprintf("set %s on %s: its files come from another host", zfs.JoinValues(set), at.Name))
+			h.job.send.Reporter.Log(fmt.Sprintf("set %s on %s: its files come from another host", zfs.JoinValues(set), at.Name))
 		}
 		h.distrusted[at.Name] = true
 	}
 	if !mounted {
-		h.report.Mounted = append(h.report.Mounted, at.Name)
-		h.rep.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))
+		h.job.send.Report.Mounted = append(h.job.send.Report.Mounted, at.Name)
+		h.job.send.Reporter.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))
 	}
 	switch {
 	case loose != "":
-		h.rep.Log(fmt.Sprintf("warning: %s is not mounted at boot: %s, and could redirect the mount", at.Name, loose))
+		h.job.send.Reporter.Log(fmt.Sprintf("warning: %s is not mounted at boot: %s, and could redirect the mount", at.Name, loose))
 	case m.Boot:
 		at.Properties["canmount"] = zfs.Property{Value: "on", Source: "local"}
 		delete(at.Properties, zfs.CanMountProperty)
@@ -237,7 +237,7 @@ func (h *handover) notePlace(at *zfs.Dataset, restored bool) {
 		}
 		h.noPlace[at.Name] = true
 		h.left = append(h.left, at.Name)
-	case h.restoreJob.remount[at.Name]:
+	case h.job.remount[at.Name]:
 		h.notMounted[at.Name] = true
 		h.places = append(h.places, "# mount "+zfs.CommandLine([]string{at.Name})+" as before: it has mountpoint="+at.Get("mountpoint"))
 	}
@@ -262,5 +262,5 @@ func (h *handover) unmark(ctx context.Context, d *plan.Dataset, at *zfs.Dataset)
 	if toMount(d, at) && at.Get("canmount") != "on" {
 		a.Set = map[string]string{zfs.CanMountProperty: "on"}
 	}
-	return hosts.Run(ctx, h.ends.Target.Conn, hosts.OpSetProperties, a)
+	return hosts.Run(ctx, h.job.send.Ends.Target.Conn, hosts.OpSetProperties, a)
 }

@@ -1,4 +1,6 @@
-package job
+// Package restore runs `zxfer restore`: a send from a copy back to its original, with stages before and after the move,
+// the restore of files, and the mount of restored filesystems.
+package restore
 
 import (
 	"context"
@@ -12,23 +14,24 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
-// Restore is a request for `zxfer restore`: a Send from a copy back to its original.
-type Restore struct {
-	Send
+// Request is a request for `zxfer restore`: a Send from a copy back to its original.
+type Request struct {
+	Send job.Send
 	// At, if not zero, selects each dataset's most recent snapshot taken at or before that time.
 	At    time.Time
 	Mount bool // --mount: mount the restored filesystems whose key is loaded
 }
 
-// restoreJob is a running restore: a sendJob with additional stages before and after the move.
+// restoreJob is a running restore: a job.Job with additional stages before and after the move.
 type restoreJob struct {
-	*sendJob
+	send  *job.Job
 	at    time.Time
 	mount bool
 	notes []string // on the choice of snapshots
@@ -38,60 +41,60 @@ type restoreJob struct {
 	remount   map[string]bool // filesystems that this restore unmounts, and mounts again at its end
 }
 
-// RunRestore runs `zxfer restore`. Errors are classified as in RunSend.
-func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
-	req.Plan.Restore, req.Plan.CarryProperties = true, true
-	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), at: req.At, mount: req.Mount, remount: map[string]bool{}}
-	defer t.ends.Release()
-	t.report.Schema = "zxfer.restore/v1"
-	return t.finish(outcome.Settle(ctx, t.restore(ctx)))
+// Run runs `zxfer restore`. Errors are classified as in job.RunSend.
+func Run(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
+	req.Send.Plan.Restore, req.Send.Plan.CarryProperties = true, true
+	t := &restoreJob{send: job.New(req.Send, at, rep), at: req.At, mount: req.Mount, remount: map[string]bool{}}
+	defer t.send.Ends.Release()
+	t.send.Report.Schema = "zxfer.restore/v1"
+	return t.send.Finish(outcome.Settle(ctx, t.restore(ctx)))
 }
 
 func (t *restoreJob) restore(ctx context.Context) (err error) {
-	if err := t.checkTarget(); err != nil {
+	if err := t.send.CheckTarget(); err != nil {
 		return err
 	}
-	defer warm(ctx, t.ends, t.req)()
-	if err := t.prepareMove(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
+	defer job.Warm(ctx, t.send.Ends, t.send.Request)()
+	if err := t.send.Prepare(ctx, &job.Rules{Survey: t.survey, Review: t.review}); err != nil || t.send.Request.DryRun {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			t.report.Next = t.remountAfterFailure(ctx)
+			t.send.Report.Next = t.remountAfterFailure(ctx)
 		}
 	}()
 	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
-		if err := t.retryLost(ctx, stage); err != nil {
+		if err := t.send.Retry(ctx, stage); err != nil {
 			return ends.Changed(err)
 		}
 	}
-	if err := t.deliver(ctx); err != nil {
+	if err := t.send.Deliver(ctx); err != nil {
 		return err
 	}
-	err = ends.WithActivity(ctx, t.rep, "restoring the original properties", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
+	err = ends.WithActivity(ctx, t.send.Reporter, "restoring the original properties", func(ctx context.Context) error { return t.send.Retry(ctx, t.handOver) })
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
 		err = fmt.Errorf("the data was received, but: %w", ends.Changed(err))
 	}
 	if err == nil {
-		t.report.Diverged = t.resyncCommand()
+		t.send.Report.Diverged = t.resyncCommand()
 	}
 	return err
 }
 
 // survey surveys like a send and adds mount states and the point in time.
 func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
-	if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
+	if err := job.Resolve(ctx, t.send.Ends, t.send.Request, t.send.Reporter.Log); err != nil {
 		return state, err
 	}
-	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // otherwise survey returns the error
-		t.ends.Target.Conn.Sync(ctx, target)
+	if target, err := plan.TargetName(t.send.Request.Plan.Source, t.send.Request.Plan.Target); err == nil { // otherwise survey returns the error
+		t.send.Ends.Target.Conn.Sync(ctx, target)
 	}
-	if state, err = survey(ctx, t.ends, t.req.Plan, false); err != nil {
+	if state, err = job.Survey(ctx, t.send.Ends, t.send.Request.Plan, false); err != nil {
 		return state, err
 	}
 	state.Source.DropSnapshots(zfs.HealPrefix)
 	if !t.at.IsZero() {
-		if t.notes, err = asOf(ctx, &t.ends.Source, &state.Source, t.at, t.req.Plan.Selects); err != nil {
+		if t.notes, err = asOf(ctx, &t.send.Ends.Source, &state.Source, t.at, t.send.Request.Plan.Selects); err != nil {
 			return state, err
 		}
 	}
@@ -99,8 +102,8 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 		return state, nil
 	}
 	below := state.Target
-	if !t.req.Plan.Recursive {
-		if below, err = t.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true}); err != nil {
+	if !t.send.Request.Plan.Recursive {
+		if below, err = t.send.Ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true}); err != nil {
 			return state, err
 		}
 	}
@@ -109,7 +112,7 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 		switch {
 		case d.Get("mounted") == "yes":
 			state.TargetMounted = append(state.TargetMounted, d.Name)
-		case t.req.Plan.Rollback && mounts(d):
+		case t.send.Request.Plan.Rollback && mounts(d):
 			t.unmounted = append(t.unmounted, d.Name)
 		}
 	}
@@ -145,14 +148,14 @@ func asOf(ctx context.Context, source *ends.End, listing *zfs.Listing, at time.T
 			}
 			continue
 		}
-		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + FormatTime(taken[v.In(d.Name)]) }
+		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + formatTime(taken[v.In(d.Name)]) }
 		remaining = slices.DeleteFunc(remaining, func(v zfs.Version) bool { return !wanted(v.Name) })
 		switch {
 		case len(remaining) == 0 && len(younger) > 0:
 			return nil, fault.Refusef("name a later time, or a snapshot",
-				"%s: %s has no snapshot taken at or before %s; the oldest is %s", source.Conn.Label(), d.Name, FormatTime(at), named(younger[0]))
+				"%s: %s has no snapshot taken at or before %s; the oldest is %s", source.Conn.Label(), d.Name, formatTime(at), named(younger[0]))
 		case len(remaining) > 0:
-			note := "at or before " + FormatTime(at) + ", the most recent is " + named(remaining[len(remaining)-1])
+			note := "at or before " + formatTime(at) + ", the most recent is " + named(remaining[len(remaining)-1])
 			if len(younger) > 0 {
 				note += "; the next one is " + named(younger[0])
 			}
@@ -165,8 +168,8 @@ func asOf(ctx context.Context, source *ends.End, listing *zfs.Listing, at time.T
 	return notes, nil
 }
 
-// FormatTime formats a time with its zone for the user.
-func FormatTime(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
+// formatTime formats a time with its zone for the user.
+func formatTime(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
 
 // review adds notes on the chosen snapshots and on mountpoints in use. With --mount it refuses
 // the latter.
@@ -187,7 +190,7 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	if err := t.noteOthers(ctx, p, at); err != nil {
 		return err
 	}
-	switch unsupported := t.ends.Target.Conn.Require(ctx, hosts.OpInUse); {
+	switch unsupported := t.send.Ends.Target.Conn.Require(ctx, hosts.OpInUse); {
 	case unsupported == nil:
 	case fault.ClassOf(unsupported) != fault.Refused:
 		return unsupported
@@ -195,9 +198,9 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 		return nil
 	default:
 		return fault.Refusef("omit {{mount}}, and mount it there",
-			"%s: cannot check without zxfer whether %s is empty", t.ends.Target.Conn.Label(), strings.Join(paths, ", "))
+			"%s: cannot check without zxfer whether %s is empty", t.send.Ends.Target.Conn.Label(), strings.Join(paths, ", "))
 	}
-	found, err := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpInUse, paths)
+	found, err := hosts.Call(ctx, t.send.Ends.Target.Conn, hosts.OpInUse, paths)
 	if errors.Is(err, hosts.ErrForbidden) {
 		return nil
 	}
@@ -228,10 +231,10 @@ func (t *restoreJob) noteOthers(ctx context.Context, p *plan.Plan, at map[string
 // otherMountpoints returns the filesystems of the target's host that are not mounted now, by mountpoint. It returns
 // nil if the host does not mount, or lets only its own users list them.
 func (t *restoreJob) otherMountpoints(ctx context.Context) (map[string][]string, error) {
-	if t.ends.Target.Conn.Require(ctx, hosts.OpMountpoints) != nil {
+	if t.send.Ends.Target.Conn.Require(ctx, hosts.OpMountpoints) != nil {
 		return nil, nil
 	}
-	all, err := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpMountpoints, hosts.None{})
+	all, err := hosts.Call(ctx, t.send.Ends.Target.Conn, hosts.OpMountpoints, hosts.None{})
 	if errors.Is(err, hosts.ErrForbidden) { // such a host checks it when it mounts
 		return nil, nil
 	}
@@ -248,7 +251,7 @@ func (t *restoreJob) notePlaceTaken(p *plan.Plan, d *plan.Dataset, text string) 
 		p.Notes = append(p.Notes, text)
 		return
 	}
-	p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.ends.Target.Conn.Label() + ": " + text,
+	p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.send.Ends.Target.Conn.Label() + ": " + text,
 		Remedy: "choose another mountpoint: " + t.otherMountpoint(p) + "\nor omit {{mount}}, and mount it later"})
 }
 
@@ -261,8 +264,8 @@ func mounts(d *zfs.Dataset) bool {
 // by zfs set once it arrived.
 func (t *restoreJob) otherMountpoint(p *plan.Plan) string {
 	for _, d := range p.Datasets {
-		if d.Source == t.req.Plan.Source && len(d.Steps) == 0 {
-			return t.ends.Target.Conn.Command("zfs", "set", "mountpoint=/PATH", d.Target)
+		if d.Source == t.send.Request.Plan.Source && len(d.Steps) == 0 {
+			return t.send.Ends.Target.Conn.Command("zfs", "set", "mountpoint=/PATH", d.Target)
 		}
 	}
 	return "{{set mountpoint=/PATH}}"
@@ -280,19 +283,19 @@ func (t *restoreJob) refuseInUse(ctx context.Context, p *plan.Plan) {
 		return
 	}
 	paths := slices.Sorted(maps.Keys(at))
-	if t.ends.Target.Conn.Require(ctx, hosts.OpInUse) != nil {
+	if t.send.Ends.Target.Conn.Require(ctx, hosts.OpInUse) != nil {
 		for _, path := range paths {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: at[path].Source, Target: at[path].Target,
-				Summary: fmt.Sprintf("%s: cannot check without zxfer whether %s is in use", t.ends.Target.Conn.Label(), path),
+				Summary: fmt.Sprintf("%s: cannot check without zxfer whether %s is in use", t.send.Ends.Target.Conn.Label(), path),
 				Remedy:  "restore to a new name"})
 		}
 		return
 	}
-	found, _ := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpInUse, paths) // it may be unable to tell
+	found, _ := hosts.Call(ctx, t.send.Ends.Target.Conn, hosts.OpInUse, paths) // it may be unable to tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
-				Summary: fmt.Sprintf("%s: %s %s, and would change during use", t.ends.Target.Conn.Label(), path, why),
+				Summary: fmt.Sprintf("%s: %s %s, and would change during use", t.send.Ends.Target.Conn.Label(), path, why),
 				Remedy:  "stop its user; lsblk and fuser -vm show it"})
 		}
 	}
@@ -300,18 +303,18 @@ func (t *restoreJob) refuseInUse(ctx context.Context, p *plan.Plan) {
 
 // unmount unmounts the filesystems that change. It is idempotent.
 func (t *restoreJob) unmount(ctx context.Context) error {
-	for _, d := range t.report.Plan.Datasets {
+	for _, d := range t.send.Report.Plan.Datasets {
 		if d.Restore == nil || len(d.Restore.Unmount) == 0 {
 			continue
 		}
-		t.rep.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
+		t.send.Reporter.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
 		for _, name := range d.Restore.Unmount {
 			t.remount[name] = true
 		}
-		if err := hosts.Run(ctx, t.ends.Target.Conn, hosts.OpUnmount, d.Target); err != nil {
+		if err := hosts.Run(ctx, t.send.Ends.Target.Conn, hosts.OpUnmount, d.Target); err != nil {
 			return err
 		}
-		t.markChanged()
+		t.send.MarkChanged()
 	}
 	return nil
 }
@@ -319,7 +322,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 // rollBack rolls datasets back to the wanted snapshot. It is idempotent: after a crash at any
 // point the dataset still has that snapshot, and the same command completes the rollback.
 func (t *restoreJob) rollBack(ctx context.Context) error {
-	for _, d := range t.report.Plan.Datasets {
+	for _, d := range t.send.Report.Plan.Datasets {
 		if !d.RollsBack() {
 			continue
 		}
@@ -327,12 +330,12 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 		if err := t.checkRollback(ctx, to); err != nil { // before any hold moves
 			return err
 		}
-		t.rep.Log("rolling back to " + to.Snapshot())
-		t.markChanged()
-		if err := moveHolds(ctx, t.ends.Target.Conn, d.MovedHolds); err != nil {
+		t.send.Reporter.Log("rolling back to " + to.Snapshot())
+		t.send.MarkChanged()
+		if err := job.MoveHolds(ctx, t.send.Ends.Target.Conn, d.MovedHolds); err != nil {
 			return err
 		}
-		if err := hosts.Run(ctx, t.ends.Target.Conn, hosts.OpRollback, to); err != nil {
+		if err := hosts.Run(ctx, t.send.Ends.Target.Conn, hosts.OpRollback, to); err != nil {
 			return err
 		}
 	}
@@ -341,13 +344,13 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 
 // checkRollback refuses a rollback that would destroy something newer than the plan.
 func (t *restoreJob) checkRollback(ctx context.Context, to zfs.Rollback) error {
-	l, err := t.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, NoAncestors: true})
+	l, err := t.send.Ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
 	if d := l.Find(to.Dataset); d != nil {
 		if _, why := to.Newer(d); why != "" {
-			return fault.Refusef("run the same command again, to list the losses", "%s: %s is not rolled back: %s", t.ends.Target.Conn.Label(), to.Dataset, why)
+			return fault.Refusef("run the same command again, to list the losses", "%s: %s is not rolled back: %s", t.send.Ends.Target.Conn.Label(), to.Dataset, why)
 		}
 	}
 	return nil
@@ -375,8 +378,8 @@ func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string
 			left[name] = true
 			continue
 		}
-		if _, err := hosts.Call(ctx, t.ends.Target.Conn, hosts.OpMount, zfs.MountRequest{Dataset: name, Over: true, Trusted: true}); err != nil {
-			t.rep.Log(fmt.Sprintf("%s is not as before: %v", name, err))
+		if _, err := hosts.Call(ctx, t.send.Ends.Target.Conn, hosts.OpMount, zfs.MountRequest{Dataset: name, Over: true, Trusted: true}); err != nil {
+			t.send.Reporter.Log(fmt.Sprintf("%s is not as before: %v", name, err))
 			left[name] = true
 		}
 	}
@@ -388,13 +391,13 @@ func (t *restoreJob) remountAfterFailure(ctx context.Context) (commands []string
 
 // mountCommand returns the command of the target's host that mounts filesystems of the target.
 func (t *restoreJob) mountCommand(ctx context.Context, left []string) string {
-	words, root := []string{"zxfer", "restore", "--mount"}, t.state.Target.Root
+	words, root := []string{"zxfer", "restore", "--mount"}, t.send.State.Target.Root
 	if slices.ContainsFunc(left, func(name string) bool { return name != root }) {
 		words = append(words, "-R")
 	}
 	command := zfs.CommandLine(append(words, root))
-	if t.ends.Target.Conn.Require(ctx, hosts.OpMount) != nil {
-		command += "  # after you install zxfer on " + t.ends.Target.Conn.Label()
+	if t.send.Ends.Target.Conn.Require(ctx, hosts.OpMount) != nil {
+		command += "  # after you install zxfer on " + t.send.Ends.Target.Conn.Label()
 	}
 	return command
 }
@@ -403,9 +406,9 @@ func (t *restoreJob) mountCommand(ctx context.Context, left []string) string {
 // the same host as the restore. It is "" unless the original was rolled back behind the copy.
 func (t *restoreJob) resyncCommand() string {
 	var below, any bool
-	for _, d := range t.report.Plan.Datasets {
+	for _, d := range t.send.Report.Plan.Datasets {
 		if d.Restore != nil && d.Restore.CopyAhead {
-			any, below = true, below || d.Source != t.req.Plan.Source
+			any, below = true, below || d.Source != t.send.Request.Plan.Source
 		}
 	}
 	if !any {
@@ -416,7 +419,7 @@ func (t *restoreJob) resyncCommand() string {
 	if below {
 		words = append(words, "-R")
 	}
-	from, to := t.req.Target, t.req.Source
-	from.Name, to.Name = t.state.Target.Root, t.req.Plan.Source
+	from, to := t.send.Request.Target, t.send.Request.Source
+	from.Name, to.Name = t.send.State.Target.Root, t.send.Request.Plan.Source
 	return zfs.CommandLine(append(words, from.String(), to.String()))
 }

@@ -1,4 +1,4 @@
-package job
+package restore
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
@@ -30,8 +31,8 @@ func TestRestoreContinuesAfterFailure(t *testing.T) {
 		verb, _, _ := strings.Cut(op, " ")
 		return slices.Contains([]string{zfs.OpSet, zfs.OpMount, zfs.OpChangeKey}, verb)
 	}
-	req := Restore{Mount: true, Send: sendRequest(nil)}
-	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/back"}, "dst/back"
+	req := Request{Mount: true, Send: sendRequest(nil)}
+	req.Send.Target, req.Send.Plan.Target = endpoint.Endpoint{Name: "dst/back"}, "dst/back"
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
@@ -54,13 +55,13 @@ func TestRestoreContinuesAfterFailure(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunRestore(t.Context(), req, hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), req, hosts.New(w), job.Quiet{})
 		if failed {
 			require.Error(t, err)
 		}
 		w.Before = nil
 		if err != nil {
-			r, err = RunRestore(t.Context(), req, hosts.New(w), Quiet{})
+			r, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome, "failed at %d", fails)
@@ -80,14 +81,14 @@ func TestRestoreOverDatasetInUse(t *testing.T) {
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.Memory.Copy("src/a", "dst/a", "x")
 	w.Memory.Set("dst/a", "mounted", "yes")
-	req := Restore{Send: sendRequest(func(s *Send) { s.Plan.Recursive = false })}
-	run := func() (*Report, error) { return RunRestore(t.Context(), req, hosts.New(w), Quiet{}) }
+	req := Request{Send: sendRequest(func(s *job.Send) { s.Plan.Recursive = false })}
+	run := func() (*job.Report, error) { return Run(t.Context(), req, hosts.New(w), job.Quiet{}) }
 	_, err := run()
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, fault.HintOf(err), "zfs unmount dst/a")
 	require.Equal(t, "yes", w.Memory.Get("dst/a", "mounted"))
 
-	req.Plan.Rollback = true
+	req.Send.Plan.Rollback = true
 	r, err := run()
 	require.NoError(t, err)
 	d := r.Plan.Datasets[0]
@@ -98,7 +99,7 @@ func TestRestoreOverDatasetInUse(t *testing.T) {
 	require.Empty(t, w.Memory.Get("dst/a", zfs.RestoreProperty))
 
 	w.Memory.Write("dst/a", []byte("newer"))
-	req.Plan.Rollback = false
+	req.Send.Plan.Rollback = false
 	r, err = run()
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "dst/a has @y, and newer data: 5 bytes written since")
@@ -122,8 +123,8 @@ func rollbackWorld(t *testing.T) *jobtest.World {
 	return w
 }
 
-func restoreRequest(change func(*Send)) Restore {
-	return Restore{Send: sendRequest(func(s *Send) {
+func restoreRequest(change func(*job.Send)) Request {
+	return Request{Send: sendRequest(func(s *job.Send) {
 		s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
 		if change != nil {
 			change(s)
@@ -178,12 +179,12 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
 		if failed {
 			require.Error(t, err)
 			require.Contains(t, versionsOf(w, "dst/a"), "@x")
 			w.Before = nil
-			r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
+			r, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome)
@@ -192,7 +193,7 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 		require.Equal(t, "0", w.Memory.Get("dst/a", "written"))
 		require.Equal(t, w.Memory.Get("dst/a", "mounted") != "yes", slices.Contains(r.Next, "zxfer restore --mount dst/a"), "failed at %d", fails)
 		require.Empty(t, r.Diverged)
-		r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
+		r, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, outcome.UpToDate, r.Outcome)
 		require.Less(t, fails, 10)
@@ -204,7 +205,7 @@ func TestRollbackListsLoss(t *testing.T) {
 	t.Parallel()
 	w := rollbackWorld(t)
 	before := versionsOf(w, "dst/a")
-	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.DryRun = true }), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	d := r.Plan.Datasets[0]
@@ -233,7 +234,7 @@ func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 		w := rollbackWorld(t)
 		at.change(w)
 		versions, holds := versionsOf(w, "dst/a"), holdsOf(t, w, "dst/a")
-		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), name)
 		require.Contains(t, fault.HintOf(err), at.says, name)
 		require.Equal(t, plan.Kept, r.Plan.Conflicts[0].ID)
@@ -250,14 +251,14 @@ func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 			}
 			require.NoError(t, w.Memory.Bookmark(t.Context(), map[string]string{"dst/a" + made: "dst/a@y"}))
 		})}
-		_, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), rep)
+		_, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), rep)
 		require.ErrorContains(t, err, "dst/a"+made+" was created after the plan was made")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 		require.Contains(t, versionsOf(w, "dst/a"), made)
 		require.Equal(t, []string{"zxfer:home:near dst/a@y"}, holdsOf(t, w, "dst/a"), "no hold moved")
 		require.Contains(t, versionsOf(w, "dst/a"), "@y")
 		require.Equal(t, "yes", w.Memory.Get("dst/a", "mounted"))
-		_, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
+		_, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, []string{"#zxfer:home:x", "@x"}, versionsOf(w, "dst/a"))
 	}
@@ -272,7 +273,7 @@ func TestRollbackToOlderSnapshot(t *testing.T) {
 	for _, name := range []string{"src/a@y", "dst/a@y"} {
 		require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:home:near", []string{name}))
 	}
-	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "local:src/a has snapshots newer than @x: @y")
 	require.Equal(t, []string{"@x"}, versionsOf(w, "dst/a"))
@@ -280,10 +281,10 @@ func TestRollbackToOlderSnapshot(t *testing.T) {
 	require.Equal(t, "zxfer send --rollback --snapshot= dst/a src/a", r.Diverged)
 
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@z"}))
-	send := sendRequest(func(s *Send) {
+	send := sendRequest(func(s *job.Send) {
 		s.Source.Name, s.Plan.Source, s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", "src/a", "src/a", false, true
 	})
-	r, err = RunSend(t.Context(), send, hosts.New(w), Quiet{})
+	r, err = job.RunSend(t.Context(), send, hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"src/a@y"}, r.Plan.Datasets[0].Loses[:1])
 	require.Equal(t, plan.Incremental, r.Results[0].Kind)
@@ -299,7 +300,7 @@ func TestRestoreWithStreamMovesHolds(t *testing.T) {
 	w.Memory.Copy("src/a", "dst/a", "x")
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
 	require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:home:far", []string{"dst/a@y"}))
-	r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"@x", "@z"}, versionsOf(w, "dst/a"))
@@ -316,7 +317,7 @@ func TestRollbackTree(t *testing.T) {
 	}
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y", "dst/a/b@y"}))
 	w.Memory.Write("dst/a/b", []byte("newer"))
-	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Plan.Recursive = true }), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.Plan.Recursive = true }), hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	for _, d := range []string{"a", "a/b", "a/c", "a/d"} {
@@ -339,7 +340,7 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 		for _, restore := range []bool{false, true} {
 			w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 			w.Memory.Copy("src/a", "dst/a", "x")
-			req := sendRequest(func(s *Send) {
+			req := sendRequest(func(s *job.Send) {
 				s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
 			})
 			change(w)
@@ -347,11 +348,11 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 			has := func(name string) bool {
 				return slices.ContainsFunc(w.Memory.Versions("dst/a"), func(v zfs.Version) bool { return v.Name == name })
 			}
-			run := func() (r *Report, err error) {
+			run := func() (r *job.Report, err error) {
 				if restore {
-					return RunRestore(t.Context(), Restore{Send: req}, hosts.New(w), rep)
+					return Run(t.Context(), Request{Send: req}, hosts.New(w), rep)
 				}
-				return RunSend(t.Context(), req, hosts.New(w), rep)
+				return job.RunSend(t.Context(), req, hosts.New(w), rep)
 			}
 			r, err := run()
 			require.ErrorContains(t, err, "dst/a@auto was taken after the plan was made", name)
@@ -367,11 +368,11 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 
 // plannedReporter calls a function when the plan is ready.
 type plannedReporter struct {
-	Quiet
+	job.Quiet
 	then func()
 }
 
-func (p *plannedReporter) Planned(*Report) { p.then() }
+func (p *plannedReporter) Planned(*job.Report) { p.then() }
 
 // timelessHost reports a false creation time for a snapshot, or none.
 type timelessHost struct {
@@ -406,9 +407,9 @@ func TestRestoreAsOf(t *testing.T) {
 		require.NoError(t, err)
 		return time.Unix(seconds, 0)
 	}
-	run := func(at hosts.Opener, then time.Time) (*Report, error) {
-		req := Restore{At: then, Send: sendRequest(func(s *Send) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
-		return RunRestore(t.Context(), req, hosts.New(at), Quiet{})
+	run := func(at hosts.Opener, then time.Time) (*job.Report, error) {
+		req := Request{At: then, Send: sendRequest(func(s *job.Send) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
+		return Run(t.Context(), req, hosts.New(at), job.Quiet{})
 	}
 	then := when("src/a@skip")
 	r, err := run(w, then)
@@ -432,7 +433,7 @@ func TestRestoreAsOf(t *testing.T) {
 func TestRestoreSkipsHealSnapshots(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
-	_, err := RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), Quiet{})
+	_, err := Run(t.Context(), Request{Send: sendRequest(nil)}, hosts.New(w), job.Quiet{})
 	require.NoError(t, err)
 	l, err := hosts.Call(t.Context(), w, hosts.OpList, hosts.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
 	require.NoError(t, err)
@@ -478,8 +479,8 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 		}
 	})
 	o := &busyHost{World: w, by: map[string]string{"/dev/zvol/dst/a/b+c": `is in use by "qemu" (process 7)`}}
-	req := Restore{Send: sendRequest(func(s *Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
-	r, err := RunRestore(t.Context(), req, hosts.New(o), Quiet{})
+	req := Request{Send: sendRequest(func(s *job.Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
+	r, err := Run(t.Context(), req, hosts.New(o), job.Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b+c"}}, o.asked)
 	require.Len(t, r.Plan.Conflicts, 1)
@@ -493,8 +494,8 @@ func TestRestoreDetectsRecentWrites(t *testing.T) {
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	w.Memory.Copy("src/a", "dst/a", "x")
 	w.Memory.WriteLate("dst/a", []byte("newer"))
-	run := func() *Report {
-		r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), Quiet{})
+	run := func() *job.Report {
+		r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.DryRun = true }), hosts.New(w), job.Quiet{})
 		require.NoError(t, err)
 		return r
 	}

@@ -1,4 +1,4 @@
-package job
+package restore
 
 import (
 	"context"
