@@ -26,6 +26,7 @@ type failure struct {
 	ZFS   *zfs.Error `json:"zfs,omitempty"`
 	Peer  string     `json:"peer,omitempty"` // text of a transfer.PeerError
 	Is    []string   `json:"is,omitempty"`   // names of sentinels
+	Done  int        `json:"done,omitempty"` // of a hosts.StoppedError
 }
 
 type wording struct {
@@ -66,7 +67,7 @@ func sentinels() []sentinel {
 // pack encodes an error.
 func pack(err error) *failure {
 	named := wording{err.Error(), fault.MarkedHint(err)}
-	f := &failure{Text: option.Flags(named.Text), Hint: option.Flags(named.Hint)}
+	f := &failure{Text: option.Flags(named.Text), Hint: option.Flags(named.Hint), Done: hosts.Done(err)}
 	if named != (wording{f.Text, f.Hint}) {
 		f.Named = &named
 	}
@@ -113,6 +114,9 @@ func (f *failure) unpack(at remedy.Host) error {
 		if slices.Contains(f.Is, s.name) {
 			e.of = append(e.of, s.err)
 		}
+	}
+	if f.Done != 0 {
+		e.of = append(e.of, &hosts.StoppedError{Done: f.Done, Err: errors.New(e.text)})
 	}
 	// The class becomes the exit code, of which the kernel keeps eight bits.
 	if f.Class >= fault.Failed && f.Class <= fault.Interrupted {

@@ -20,6 +20,7 @@ import (
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
 
@@ -29,9 +30,12 @@ type host struct {
 	zfs *zfsmem.Host
 	do  func(context.Context) error // replaces the requested action
 
-	mu     sync.Mutex
-	asked  []any // the operation and its arguments
-	closed atomic.Bool
+	mu    sync.Mutex
+	asked []any // the operation and its arguments
+	all   [][]any
+	// plainApply applies lists of changes like every host. Run then does not record releases.
+	plainApply bool
+	closed     atomic.Bool
 
 	transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)
 }
@@ -54,7 +58,7 @@ func newHost(do func(context.Context) error) *host {
 func (h *host) Run(ctx context.Context, r *hosts.Request) error {
 	return hoststest.Run(ctx, h.Local, r, hoststest.With(hosts.OpCapture, h.Capture), hoststest.With(hosts.OpMeasure, h.Measure),
 		hoststest.With(hosts.OpSnapshotFrozen, h.SnapshotFrozen), hoststest.With(hosts.OpRelease, h.release),
-		hoststest.With(hosts.OpOffer, h.Offer), hoststest.Watched(hosts.OpTransfer, h.Transfer))
+		hoststest.With(hosts.OpApply, h.apply), hoststest.With(hosts.OpOffer, h.Offer), hoststest.Watched(hosts.OpTransfer, h.Transfer))
 }
 
 func (h *host) Capture(ctx context.Context, brief bool) (string, error) {
@@ -79,7 +83,7 @@ func transferringHost(transfer func(context.Context, hosts.Task, func(transfer.P
 
 func (h *host) note(ctx context.Context, do func() error, asked ...any) error {
 	h.mu.Lock()
-	h.asked = asked
+	h.asked, h.all = asked, append(h.all, asked)
 	h.mu.Unlock()
 	if h.do != nil {
 		return h.do(ctx)
@@ -91,6 +95,22 @@ func (h *host) Close() error { h.closed.Store(true); return h.Local.Close() }
 
 func (h *host) release(ctx context.Context, q hosts.Tagged) (none hosts.None, err error) {
 	return none, h.note(ctx, func() error { return h.Local.Release(ctx, q.Tag, q.Snapshots) }, hosts.OpRelease.Name(), q.Snapshots, q.Tag)
+}
+
+// apply runs each change as a request of its own, so that Run records it, unless plainApply is set.
+func (h *host) apply(ctx context.Context, l hosts.ChangeList) (found zfs.Listing, err error) {
+	if h.plainApply {
+		return hosts.Call(ctx, h.Local, hosts.OpApply, l)
+	}
+	for i, c := range l.Changes {
+		if err := h.Run(ctx, c.Op.Request(c.Args, nil)); err != nil {
+			return found, &hosts.StoppedError{Done: i, Err: err}
+		}
+	}
+	if l.List != nil {
+		return h.Local.List(ctx, *l.List)
+	}
+	return found, nil
 }
 
 func (h *host) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {

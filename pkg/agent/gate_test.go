@@ -51,6 +51,7 @@ func TestGateCoversEveryOperation(t *testing.T) {
 		hosts.OpHolds.Name(): `["tank/b@x"]`, hosts.OpBookmark.Name(): `{"tank/b#x":"tank/b@x"}`, hosts.OpDestroy.Name(): `["tank/b@x"]`,
 		hosts.OpCreateParents.Name(): `"tank/b/x"`, hosts.OpDiscardPartial.Name(): `"tank/b"`, hosts.OpDigest.Name(): `{"dataset":"tank/b","to":"x","flags":{}}`,
 		hosts.OpOffer.Name(): `{"mode":"tls","streams":1,"address":"::","deadline":1}`, hosts.OpTransfer.Name(): receiveInto("tank/b"),
+		hosts.OpApply.Name():       `{"changes":[{"op":"hold","args":{"tag":"t","snapshots":["vault/a@x"]}},{"op":"destroy","args":["tank/b@x"]}]}`,
 		hosts.OpMountpoints.Name(): `"tank/b"`, // without arguments, it is refused like other facts of the host, which is not logged
 	}
 	for _, o := range hosts.Operations() {
@@ -186,6 +187,10 @@ func arguments(o hosts.Operation) reflect.Value {
 
 // fill sets every field that is encoded.
 func fill(v reflect.Value) {
+	if v.Type() == reflect.TypeFor[hosts.Change]() {
+		v.Set(reflect.ValueOf(hosts.OpDestroy.Change([]string{"x"})))
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {

@@ -117,6 +117,8 @@ func questions() []question {
 		ask(hosts.OpFacts, hosts.None{}, facts),
 		ask(hosts.OpHostFacts, hosts.None{}, facts),
 		ask(hosts.OpList, hosts.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true}, listing),
+		ask(hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpHold.Change(hosts.Tagged{Tag: "t", Snapshots: names})},
+			List: &hosts.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true}}, listing),
 		ask(hosts.OpDatasetOf, "/mnt", "tank/a"),
 		ask(hosts.OpProperties, hosts.PropertyQuery{Names: names, Properties: []string{"guid", "used"}},
 			map[string]map[string]zfs.Property{"tank/a@w": {"guid": {Value: "8", Source: "-"}}}),

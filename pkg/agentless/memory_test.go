@@ -46,6 +46,7 @@ func plainRequests() map[string]*hosts.Request {
 		request(hosts.OpRevert, "pool/a@"+zfs.HealPrefix+"x"),
 		request(hosts.OpCreateDrillClone, zfs.DrillClone{Snapshot: "pool/a@x", Job: "home"}),
 		request(hosts.OpDestroyDrillClones, zfs.DrillClones{Datasets: []string{"pool/a"}, Job: "home"}),
+		request(hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpSync.Change("pool/a")}, List: &hosts.ListQuery{Dataset: "pool/a", Recursive: true, Versions: true}}),
 		request(hosts.OpRenameDiverged, []zfs.DivergedCopy{{Dataset: "pool/a", GUID: guid, As: "pool/a.zxfer-2026-11-23T10-15-00Z"}}),
 	} {
 		all[r.Op.Name()] = r

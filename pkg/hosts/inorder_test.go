@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scripted is a host whose requests end with errors, in order; nil after their end.
-type scripted struct {
+// sequenced is a host whose requests end with errors, in order; nil after their end.
+type sequenced struct {
 	Host
 	ends []error
 	ran  []string
 }
 
-func (s *scripted) Run(_ context.Context, r *Request) error {
+func (s *sequenced) Run(_ context.Context, r *Request) error {
 	s.ran = append(s.ran, r.Args.(string))
 	if len(s.ends) == 0 {
 		return nil
@@ -42,7 +42,7 @@ func TestInOrder(t *testing.T) {
 		"lost, failure": {[]error{ErrLost, busy}, []string{"a", "a"}, []error{busy, ErrNotStarted, ErrNotStarted}},
 		"lost twice":    {[]error{nil, ErrLost, ErrLost}, []string{"a", "b", "b"}, []error{nil, ErrLost, ErrNotStarted}},
 	} {
-		s := &scripted{ends: tt.ends}
+		s := &sequenced{ends: tt.ends}
 		retry := func(_ context.Context, f func(Host) error) error {
 			err := f(s)
 			if errors.Is(err, ErrLost) {

@@ -25,7 +25,7 @@ func Operations() []Operation {
 		OpDamage, OpScrub, OpSync, OpRevert,
 		OpFindPools, OpImportPool, OpExportPool,
 		OpCreateDrillClone, OpDestroyDrillClones, OpRunInDrillClone,
-		OpRenameDiverged, OpRenameCopies, OpDestroyOrphans,
+		OpRenameDiverged, OpRenameCopies, OpDestroyOrphans, OpApply,
 	}
 }
 

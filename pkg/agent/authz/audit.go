@@ -26,6 +26,14 @@ const (
 	maxRefused = 300 // excerpt of a refused or failed request
 )
 
+// logAdmitted logs what admitted arguments change, if anything.
+func (r rule[A]) logAdmitted(g *Guard, op string, args any) {
+	if r.account != nil {
+		admitted := args.(A)
+		g.logAdmitted(op, r.account(&admitted))
+	}
+}
+
 // logAdmitted logs everything that a request changes, on several lines if needed: "destroy
 // (2/5): …".
 func (g *Guard) logAdmitted(op string, a account) {
@@ -66,7 +74,10 @@ func (r rule[A]) logFailed(g *Guard, q Request, args any, err error) {
 		return
 	}
 	admitted, how := args.(A), "failed "+q.Op+": "
-	if errors.Is(err, &zfs.Error{Kind: zfs.Unplanned}) {
+	switch {
+	case errors.Is(err, errNotStarted):
+		how = "not started " + q.Op + ": "
+	case errors.Is(err, &zfs.Error{Kind: zfs.Unplanned}):
 		how = "refused " + q.Op + " after admission: "
 	}
 	g.lines.Lock()

@@ -42,26 +42,26 @@ func NewGuard(p *Policy, h Host, audit func(string)) *Guard {
 
 // rule checks one operation with arguments A. The zero rule refuses it.
 type rule[A any] struct {
-	judge func(ctx context.Context, g *Guard, args *A) error
+	permits func(ctx context.Context, g *Guard, args *A) error
 	// account returns the audit text of admitted arguments; nil if they change nothing.
 	account func(args *A) account
 	// verbs are the grants that the operation needs: the first on the host of a source, the last on that
 	// of a copy. destroys is set if --append-only forbids it.
 	verbs    []string
 	destroys bool
-	// refusal explains to the client why no policy permits the operation. "" and no judge means
+	// refusal explains to the client why no policy permits the operation. "" and no permits means
 	// that the operation has no rule.
 	refusal string
 }
 
 // reads returns the rule of an operation that changes nothing.
-func reads[A any](judge func(context.Context, *Guard, *A) error) rule[A] {
-	return rule[A]{judge: judge}
+func reads[A any](permits func(context.Context, *Guard, *A) error) rule[A] {
+	return rule[A]{permits: permits}
 }
 
 // changes returns the rule of an operation that changes what its account describes.
-func changes[A any](judge func(context.Context, *Guard, *A) error, account func(*A) account) rule[A] {
-	return rule[A]{judge: judge, account: account}
+func changes[A any](permits func(context.Context, *Guard, *A) error, account func(*A) account) rule[A] {
+	return rule[A]{permits: permits, account: account}
 }
 
 // needs adds the grants that the operation needs.
@@ -91,6 +91,9 @@ type Request struct {
 // anyRule is a rule with any type of arguments.
 type anyRule interface {
 	admit(ctx context.Context, g *Guard, q Request) (args any, err error)
+	// judge checks decoded arguments. It returns the checked ones, or logs and returns a refusal.
+	judge(ctx context.Context, g *Guard, q Request, args any) (any, error)
+	logAdmitted(g *Guard, op string, args any)
 	logFailed(g *Guard, q Request, args any, err error)
 	needed() (verbs []string, destroys bool)
 }
@@ -112,29 +115,38 @@ func (r rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
 	switch {
 	case r.refusal != "":
 		return nil, g.refuse(q, errors.New(r.refusal))
-	case r.judge == nil:
+	case r.permits == nil:
 		return nil, g.refuseUnknown(q)
 	}
-	err := hosts.Decode(q.Body, &args)
-	if err != nil {
+	if err := hosts.Decode(q.Body, &args); err != nil {
 		return nil, g.refuse(q, fmt.Errorf("%w: %w", hosts.ErrMalformed, err))
 	}
+	checked, err := r.judge(ctx, g, q, args)
+	if err == nil {
+		r.logAdmitted(g, q.Op, checked)
+	}
+	return checked, err
+}
+
+func (r rule[A]) judge(ctx context.Context, g *Guard, q Request, decoded any) (any, error) {
+	args, err := decoded.(A), error(nil)
 	if field := uncheckedField(reflect.ValueOf(args)); field != "" {
 		err = fmt.Errorf("no rule covers the field %s", field)
 	} else {
-		err = addGrants(r.judge(ctx, g, &args), r.verbs)
+		err = addGrants(r.permits(ctx, g, &args), r.verbs)
 	}
 	switch {
+	case err == nil:
+		return args, nil
 	case errors.Is(err, errHostFacts):
 		return nil, g.refusal(err)
-	case err != nil && r.account != nil:
-		return nil, g.refuseWith(q, err, clip(strings.Join(r.account(&args).items, " "), maxRefused))
-	case err != nil:
-		return nil, g.refuse(q, err)
 	case r.account != nil:
-		g.logAdmitted(q.Op, r.account(&args))
+		return nil, g.refuseWith(q, err, clip(strings.Join(r.account(&args).items, " "), maxRefused))
 	}
-	return args, nil
+	if q.Body == nil { // a part of a list
+		q.Body, _ = json.Marshal(args) // an excerpt for the audit
+	}
+	return nil, g.refuse(q, err)
 }
 
 // refuseUnknown refuses an operation that has no rule.

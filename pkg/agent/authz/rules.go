@@ -61,6 +61,8 @@ func rules() map[string]anyRule {
 		of(hosts.OpRenameCopies, changes(mayRenameCopies, renamedNames).needs("follow")),
 		of(hosts.OpDestroyOrphans, changes(mayDestroyOrphans, orphanNames).needs("remove").destroying()),
 
+		{hosts.OpApply.Name(), listRule{}},
+
 		of(hosts.OpSnapshotFrozen, never[freeze.Request]("a restricted key cannot freeze applications, because that runs programs")),
 		of(hosts.OpRunInDrillClone, never[zfs.DrillCommand]("a restricted key cannot run commands")),
 		of(hosts.OpRollback, never[zfs.Rollback]("a restricted key cannot roll back the original: its newest data may exist nowhere else")),

@@ -52,6 +52,7 @@ func TestTreeOperationsAskForRolesBelow(t *testing.T) {
 		"discard-partial": {ownRole, name},
 		"create-parents":  {ownRole, name},
 		"transfer":        {ownRole, receive(func(*zfs.ReceiveSpec) {})},
+		"apply":           {ownRole, encode(hosts.ChangeList{Changes: []hosts.Change{hosts.OpDestroy.Change([]string{"vault/web@s"})}})},
 		"adjust":          {ownRole, encode(zfs.PropertyChange{Dataset: "vault/web", Set: map[string]string{zfs.OriginProperty: zfs.Origin{}.Encode()}})},
 	}
 	for _, op := range []string{
