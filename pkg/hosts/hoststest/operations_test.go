@@ -2,7 +2,6 @@ package hoststest
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -28,7 +27,7 @@ func datasets() []test[testPool] {
 		{"bookmarks", (*suite).testBookmark},
 		{"destroy", (*suite).testDestroy},
 		{"parents", (*suite).testCreateParents},
-		{"in order", (*suite).testInOrder},
+		{"apply", (*suite).testApply},
 	}
 }
 
@@ -288,23 +287,28 @@ func (s *suite) testDigest(t *testing.T, p testPool) {
 	require.NotEqual(t, digest(zfs.SendSpec{Dataset: one, From: "@x", To: "y"}), digest(zfs.SendSpec{Dataset: one, To: "y"}))
 }
 
-// testInOrder takes, holds and destroys a snapshot in order. The hold stops the requests after the first
+// testApply takes, holds and destroys a snapshot in one list of changes. The hold stops the list at the first
 // destruction.
-func (s *suite) testInOrder(t *testing.T, p testPool) {
+func (s *suite) testApply(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	snap := []string{ds + "@x"}
 	held := hosts.Tagged{Tag: "keep", Snapshots: snap}
-	list := hosts.OpList.Request(hosts.ListQuery{Dataset: ds, Versions: true}, nil)
-	on := hosts.By(func(_ context.Context, f func(hosts.Host) error) error { return f(s.site) })
-	errs := hosts.InOrder(t.Context(), on, hosts.OpSnapshot.Request(snap, nil), list, hosts.OpHold.Request(held, nil),
-		hosts.OpDestroy.Request(snap, nil), hosts.OpRelease.Request(held, nil), hosts.OpDestroy.Request(snap, nil))
-	require.NoError(t, errors.Join(errs[:3]...))
-	require.Len(t, list.Answer.(*zfs.Listing).Datasets[0].Versions, 1)
-	requireKind(t, errs[3], zfs.Busy)
-	require.ErrorIs(t, errs[4], hosts.ErrNotStarted)
-	require.ErrorIs(t, errs[5], hosts.ErrNotStarted)
+	list := &hosts.ListQuery{Dataset: ds, Versions: true}
+	destroy, release := hosts.OpDestroy.Change(snap), hosts.OpRelease.Change(held)
+	found, err := hosts.Call(t.Context(), s.site, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snap)}, List: list})
+	require.NoError(t, err)
+	require.Len(t, found.Datasets[0].Versions, 1)
+	done, err := hosts.Apply(t.Context(), s.site, []hosts.Change{hosts.OpHold.Change(held), destroy, release, destroy})
+	requireKind(t, err, zfs.Busy)
+	require.Equal(t, 1, done)
 	require.True(t, exists(t, p, snap[0]))
-	errs = hosts.InOrder(t.Context(), on, hosts.OpRelease.Request(held, nil), hosts.OpDestroy.Request(snap, nil))
-	require.NoError(t, errors.Join(errs...))
+	found, err = hosts.Call(t.Context(), s.site, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{release, destroy}, List: list})
+	require.NoError(t, err)
+	require.Empty(t, found.Datasets[0].Versions)
 	require.False(t, exists(t, p, snap[0]))
+	list.Dataset = zfs.PoolOf(ds) + "-other/a"
+	_, err = hosts.Call(t.Context(), s.site, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snap)}, List: list})
+	requireKind(t, err, zfs.NotFound)
+	require.Equal(t, 1, hosts.Done(err))
+	require.True(t, exists(t, p, snap[0]))
 }

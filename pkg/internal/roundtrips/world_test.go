@@ -180,7 +180,17 @@ type recorded struct {
 func (r *recorded) Run(ctx context.Context, q *hosts.Request) error {
 	start := time.Now()
 	err := r.Remote.Run(ctx, q)
-	r.w.record(start, fmt.Sprintf("`%s`, %s", q.Op.Name(), r.Name()))
+	names := []string{"`" + q.Op.Name() + "`"}
+	if list, ok := q.Args.(hosts.ChangeList); ok {
+		names = nil
+		for _, c := range list.Changes {
+			names = append(names, "`"+c.Op.Name()+"`")
+		}
+		if list.List != nil {
+			names = append(names, "`"+hosts.OpList.Name()+"`")
+		}
+	}
+	r.w.record(start, fmt.Sprintf("%s, %s", strings.Join(names, ", "), r.Name()))
 	return err
 }
 

@@ -138,7 +138,7 @@ func (e *ending) runOn(ctx context.Context, s *side, steps []*step) {
 		return
 	}
 	activity := "moving holds"
-	destroys := func(st *step) bool { return st.request.Op.Name() == hosts.OpDestroy.Name() }
+	destroys := func(st *step) bool { return st.change.Op.Name() == hosts.OpDestroy.Name() }
 	if slices.ContainsFunc(steps, destroys) {
 		activity = "moving holds and applying retention"
 	}

@@ -51,16 +51,19 @@ func frozenIn(names []string, frozen []freeze.Application) []freeze.Application 
 	})
 }
 
-// snapshotAtOnce takes snapshots in one transaction with applications frozen, and then lists with next.
+// snapshotAtOnce takes snapshots in one transaction, with applications frozen. If there are none, it then lists
+// with next.
 func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Application, next *relisting) error {
-	if len(frozen) == 0 {
-		return next.after(ctx, w.source, hosts.OpSnapshot.Request(names, nil))
+	switch {
+	case len(frozen) == 0 && next == nil:
+		return hosts.Run(ctx, w.source.host, hosts.OpSnapshot, names)
+	case len(frozen) == 0:
+		return next.after(ctx, names)
 	}
-	request := hosts.OpSnapshotFrozen.Request(freeze.Request{Job: w.job.Name, Snapshots: names, Applications: frozen}, nil)
-	if err := next.after(ctx, w.source, request); err != nil {
+	r, err := hosts.Call(ctx, w.source.host, hosts.OpSnapshotFrozen, freeze.Request{Job: w.job.Name, Snapshots: names, Applications: frozen})
+	if err != nil {
 		return withKeyHint(err)
 	}
-	r := request.Answer.(*freeze.Result)
 	var why error
 	if r.Stopped {
 		names = nil

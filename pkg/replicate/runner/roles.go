@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -178,27 +177,23 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 		return
 	}
 	copies := b.result.Target.ByName()
-	var changes []*hosts.Request
+	var changes []hosts.Change
 	for _, d := range v.DatasetsFor(b.name) {
 		copied := copies[b.target.CopyOf(v.Root, d.Name)]
 		if copied == nil || copied.Inconsistent() {
 			continue
 		}
 		if change := w.originChange(ctx, d, copied, b.side, d.Name == v.Root); change != nil {
-			changes = append(changes, hosts.OpSetProperties.Request(*change, nil))
+			changes = append(changes, hosts.OpSetProperties.Change(*change))
 		}
 	}
-	if len(changes) == 0 {
-		return
-	}
-	errs := b.inOrder(ctx, changes...) // the first error ends the list
-	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-	if i < 0 {
+	done, err := hosts.Apply(ctx, b, changes)
+	if err == nil {
 		return
 	}
 	f, _ := b.host.Facts(ctx) // cached
-	if err := errs[i]; !errors.Is(err, hosts.ErrForbidden) && !errors.Is(err, &zfs.Error{Kind: zfs.Permission}) && f.NoAgent == "" {
-		w.note("%s: cannot record the properties of the source on %s: %v", b.name, changes[i].Args.(zfs.PropertyChange).Dataset, err)
+	if !errors.Is(err, hosts.ErrForbidden) && !errors.Is(err, &zfs.Error{Kind: zfs.Permission}) && f.NoAgent == "" {
+		w.note("%s: cannot record the properties of the source on %s: %v", b.name, changes[done].Args.(zfs.PropertyChange).Dataset, err)
 	}
 }
 

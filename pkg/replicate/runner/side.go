@@ -106,18 +106,6 @@ func (s *side) changeHolds(ctx context.Context, what string, op hosts.Op[hosts.T
 	return wrap(what, hosts.Run(ctx, s, op, q))
 }
 
-// inOrder runs operations like hosts.InOrder and retries them after a lost connection. They must be
-// idempotent.
-func (s *side) inOrder(ctx context.Context, requests ...*hosts.Request) []error {
-	ctx, stop := s.watched(ctx)
-	defer stop()
-	errs := hosts.InOrder(ctx, s.host.Retry, requests...)
-	for i, err := range errs {
-		errs[i] = replicate.InKeys(err)
-	}
-	return errs
-}
-
 func wrap(what string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, err)

@@ -105,9 +105,6 @@ func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.A
 	if err == nil {
 		return nil
 	}
-	if next != nil {
-		next.done = false // it would lack the snapshots of further transactions
-	}
 	if len(names) > 1 && maybeOneDataset(err) {
 		if first, second := bisect(names, frozen); len(second) > 0 {
 			return cmp.Or(w.snapshot(ctx, first, frozenIn(first, frozen), missed, nil), w.snapshot(ctx, second, frozenIn(second, frozen), missed, nil))

@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// step is an idempotent operation on a side that runs in order with others.
+// step is an idempotent change of a side that runs in order with others.
 type step struct {
-	request *hosts.Request
+	change hosts.Change
 	// needs is a step that must have succeeded before; nil = none.
 	needs *step
 	// always means that the end of the run's context does not prevent the step.
@@ -54,23 +54,23 @@ func (s *side) runSteps(ctx context.Context, steps []*step) {
 		if len(steps) == 0 {
 			return
 		}
-		var requests []*hosts.Request
+		var changes []hosts.Change
 		for _, st := range steps {
 			st.began = began
-			requests = append(requests, st.request)
+			changes = append(changes, st.change)
 		}
-		errs := s.inOrder(on, requests...)
-		for len(errs) > 0 && errs[0] == nil {
-			steps[0].ran = true
-			steps, errs = steps[1:], errs[1:]
+		done, err := hosts.Apply(on, s, changes)
+		for _, st := range steps[:done] {
+			st.ran = true
 		}
-		if len(errs) == 0 {
+		if err == nil {
 			return
 		}
+		steps = steps[done:]
 		if on == ctx && ctx.Err() != nil && steps[0].always {
 			continue // it was interrupted
 		}
-		steps[0].ran, steps[0].err = true, errs[0]
+		steps[0].ran, steps[0].err = true, err
 		steps = steps[1:]
 	}
 }
@@ -85,7 +85,7 @@ func holdStep(tag string, names []string) *step {
 	if len(names) == 0 {
 		return nil
 	}
-	return &step{request: hosts.OpHold.Request(hosts.Tagged{Tag: tag, Snapshots: names}, nil)}
+	return &step{change: hosts.OpHold.Change(hosts.Tagged{Tag: tag, Snapshots: names})}
 }
 
 // releaseStep returns a step that releases holds after others were placed, or nil if there are no names.
@@ -93,7 +93,7 @@ func releaseStep(tag string, names []string, placed *step) *step {
 	if len(names) == 0 {
 		return nil
 	}
-	return &step{request: hosts.OpRelease.Request(hosts.Tagged{Tag: tag, Snapshots: names}, nil), needs: placed}
+	return &step{change: hosts.OpRelease.Change(hosts.Tagged{Tag: tag, Snapshots: names}), needs: placed}
 }
 
 // bookmarkStep returns a step that creates bookmarks, or nil if there are none.
@@ -101,7 +101,7 @@ func bookmarkStep(names map[string]string) *step {
 	if len(names) == 0 {
 		return nil
 	}
-	return &step{request: hosts.OpBookmark.Request(names, nil)}
+	return &step{change: hosts.OpBookmark.Change(names)}
 }
 
 // destroyStep returns a step that destroys versions, or nil if there are no names.
@@ -109,7 +109,7 @@ func destroyStep(names []string) *step {
 	if len(names) == 0 {
 		return nil
 	}
-	return &step{request: hosts.OpDestroy.Request(names, nil)}
+	return &step{change: hosts.OpDestroy.Change(names)}
 }
 
 // unheld returns the snapshots of a holdStep or releaseStep that certainly have no hold.
@@ -117,10 +117,10 @@ func (st *step) unheld() []string {
 	if st == nil || !st.ran {
 		return nil
 	}
-	released := st.request.Op.Name() == hosts.OpRelease.Name() && st.err == nil
-	refused := st.request.Op.Name() == hosts.OpHold.Name() && errors.Is(st.err, &zfs.Error{Kind: zfs.Permission})
+	released := st.change.Op.Name() == hosts.OpRelease.Name() && st.err == nil
+	refused := st.change.Op.Name() == hosts.OpHold.Name() && errors.Is(st.err, &zfs.Error{Kind: zfs.Permission})
 	if released || refused { // ZFS checks permissions before it places the first hold
-		return st.request.Args.(hosts.Tagged).Snapshots
+		return st.change.Args.(hosts.Tagged).Snapshots
 	}
 	return nil
 }

@@ -55,18 +55,18 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedC
 // list lists the source. With sync, it first writes out pending changes, which "written" lacks otherwise.
 func (w *jobRun) list(ctx context.Context, q hosts.ListQuery, sync bool) (*replicate.Survey, error) {
 	defer w.activity("listing %s", w.source.at)()
-	r := hosts.OpList.Request(w.wholeSource(q), nil)
-	listed := false
-	if sync { // it fails on a restricted key
-		errs := w.source.inOrder(ctx, hosts.OpSync.Request(w.source.at.Name, nil), r)
-		listed = errs[0] == nil && errs[1] == nil
+	q = w.wholeSource(q)
+	if sync {
+		synced := []hosts.Change{hosts.OpSync.Change(w.source.at.Name)}
+		if found, err := hosts.Call(ctx, w.source, hosts.OpApply, hosts.ChangeList{Changes: synced, List: &q}); err == nil {
+			return w.surveyOf(ctx, &found)
+		} // for example without the permission of the account for zpool
 	}
-	if !listed {
-		if err := w.source.Run(ctx, r); err != nil {
-			return nil, w.listError(err)
-		}
+	found, err := hosts.Call(ctx, w.source, hosts.OpList, q)
+	if err != nil {
+		return nil, w.listError(err)
 	}
-	return w.surveyOf(ctx, r.Answer.(*zfs.Listing))
+	return w.surveyOf(ctx, &found)
 }
 
 // wholeSource returns a query for all datasets of the job.
@@ -175,9 +175,9 @@ func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, se
 // reuses the pool and ancestors of the survey v if v has them.
 type relisting struct {
 	*jobRun
-	v       *replicate.Survey
-	request *hosts.Request // nil if all datasets are unchanged
-	done    bool
+	v     *replicate.Survey
+	query *hosts.ListQuery // nil if all datasets are unchanged
+	found *zfs.Listing     // the answer; nil = not listed yet
 }
 
 func (w *jobRun) newRelisting(v *replicate.Survey) *relisting {
@@ -195,44 +195,49 @@ func (w *jobRun) newRelisting(v *replicate.Survey) *relisting {
 			return l
 		}
 	}
-	l.request = hosts.OpList.Request(q, nil)
+	l.query = &q
 	return l
 }
 
-// after runs r and then lists, in one round trip. It returns the error of r. After a lost connection, it
-// repeats nothing. A nil relisting only runs r.
-func (l *relisting) after(ctx context.Context, on *side, r *hosts.Request) error {
-	if l == nil || l.request == nil {
-		return on.host.Run(ctx, r)
+// after takes snapshots and then lists, in one round trip. It returns the error of the snapshots. After a lost
+// connection, it repeats nothing.
+func (l *relisting) after(ctx context.Context, snapshots []string) error {
+	list := hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snapshots)}, List: l.query}
+	found, err := hosts.Call(ctx, l.source.host, hosts.OpApply, list)
+	if err == nil && l.query != nil {
+		l.found = &found
 	}
-	errs := hosts.InOrder(ctx, on.host.Do, r, l.request)
-	l.done = errs[0] == nil && errs[1] == nil
-	return errs[0]
+	if hosts.Done(err) == len(list.Changes) {
+		return nil // finish repeats the listing
+	}
+	return err
 }
 
 // finish returns the new survey. It lists unless after did.
 func (l *relisting) finish(ctx context.Context) (*replicate.Survey, error) {
 	v := l.v
-	if l.request == nil {
+	if l.query == nil {
 		now, none := *v, *v.Source
 		now.Source, none.Datasets = &none, nil
 		return &now, nil
 	}
-	q, found := l.request.Args.(hosts.ListQuery), l.request.Answer.(*zfs.Listing)
-	if !l.done {
+	q := *l.query
+	if l.found == nil {
 		what := l.source.at.String()
 		if n := len(q.Only); n > 0 {
 			what = english.Plural(n, "dataset", "") + " of " + what
 		}
 		defer l.activity("listing %s", what)()
-		if err := l.source.Run(ctx, l.request); err != nil {
+		found, err := hosts.Call(ctx, l.source, hosts.OpList, q)
+		if err != nil {
 			return nil, l.listError(err)
 		}
+		l.found = &found
 	}
 	now := *v
 	if len(q.Only) > 0 {
-		now.Source = found
-	} else if all, err := l.surveyOf(ctx, found); err != nil {
+		now.Source = l.found
+	} else if all, err := l.surveyOf(ctx, l.found); err != nil {
 		return nil, err
 	} else {
 		now = *all
