@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,79 +30,22 @@ type pending struct {
 
 // Run runs a request on the host and checks its answer.
 func (r *Remote) Run(ctx context.Context, q *hosts.Request) error {
-	return r.RunInOrder(ctx, []*hosts.Request{q})[0]
-}
-
-// Limits of what RunInOrder sends before it waits for an answer: bytes of arguments, and calls. A restricted
-// agent limits both (see Server), and beyond that a round trip matters little.
-const (
-	maxBytesTogether = 1 << 20
-	maxCallsTogether = 16
-)
-
-// RunInOrder runs requests on the host, each only after the previous one succeeded, and checks their
-// answers. It returns the error of each. It sends requests together up to maxBytesTogether and maxCallsTogether.
-func (r *Remote) RunInOrder(ctx context.Context, requests []*hosts.Request) []error {
-	errs := slices.Repeat([]error{hosts.ErrNotStarted}, len(requests))
-	for done := 0; done < len(requests); {
-		calls, err := r.startInOrder(ctx, requests[done:])
-		if err != nil {
-			errs[done] = err
-			return errs
-		}
-		r.finishAll(ctx, calls, errs[done:])
-		for range calls {
-			if errs[done] != nil {
-				return errs // a later call may have succeeded: its answer came before the connection was lost
-			}
-			done++
-		}
-	}
-	return errs
-}
-
-// finishAll waits for the answers of calls, and sets the error of each.
-func (r *Remote) finishAll(ctx context.Context, calls []*pending, errs []error) {
-	var others sync.WaitGroup
-	for i, p := range calls[1:] {
-		others.Go(func() { errs[i+1] = r.finish(ctx, p) })
-	}
-	errs[0] = r.finish(ctx, calls[0])
-	others.Wait()
-}
-
-// startInOrder sends the first request and the next ones up to the limits. On error it sent none.
-func (r *Remote) startInOrder(ctx context.Context, requests []*hosts.Request) (calls []*pending, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.host, err)
+		return fmt.Errorf("%s: %w", r.host, err)
 	}
-	var batch []byte // one item of out, so that no other call is sent in between
-	defer func() {
-		if err != nil {
-			for _, p := range calls {
-				r.forget(p)
-			}
-			calls = nil
-		}
-	}()
-	after := uint64(0)
-	for _, q := range requests {
-		body, err := json.Marshal(q.Args)
-		if len(calls) > 0 && (err != nil || len(batch)+len(body) > maxBytesTogether || len(calls) == maxCallsTogether) {
-			break // an invalid request must not fail the ones before it
-		}
-		if err != nil {
-			return calls, err
-		}
-		p := r.register(q, len(body))
-		calls = append(calls, p)
-		raw, err := encode(&message{Kind: call, ID: p.id, Op: p.op, After: after, Body: body}, hosts.MaxRequest)
-		if err != nil {
-			return calls, fmt.Errorf("%s: %s: %w", r.host, p.op, err)
-		}
-		batch, after = append(batch, raw...), p.id
+	body, err := json.Marshal(q.Args)
+	if err != nil {
+		return err
 	}
-	return calls, r.enqueue(ctx, batch)
+	p := r.register(q, len(body))
+	defer r.forget(p)
+	if err := r.send(ctx, &message{Kind: call, ID: p.id, Op: p.op, Body: body}); err != nil {
+		return err
+	}
+	if err := r.wait(ctx, p); err != nil {
+		return err
+	}
+	return r.checkAnswer(p.op, q.CheckAnswer())
 }
 
 // register adds a call that is about to be sent. body is the size of its arguments, in bytes.
@@ -129,15 +71,6 @@ func (r *Remote) forget(p *pending) {
 	p.mu.Lock()
 	p.abandoned = true
 	p.mu.Unlock()
-}
-
-// finish waits for the answer of a call and checks it.
-func (r *Remote) finish(ctx context.Context, p *pending) error {
-	defer r.forget(p)
-	if err := r.wait(ctx, p); err != nil {
-		return err
-	}
-	return r.checkAnswer(p.op, p.request.CheckAnswer())
 }
 
 // wait waits for the answer of a call.

@@ -57,7 +57,6 @@ func sentinels() []sentinel {
 		{"corrupt", device.ErrCorrupt},
 		{"lost", hosts.ErrLost},
 		{"forbidden", hosts.ErrForbidden},
-		{"unstarted", hosts.ErrNotStarted},
 		{"operation", ErrUnknownOperation},
 		{"listener", hosts.ErrNoListener},
 		{"malformed", hosts.ErrMalformed},

@@ -249,7 +249,7 @@ func FuzzRestrictedAgent(f *testing.F) {
 		}))
 		c.host = noDevices{s}
 		var m message
-		raw, _ := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
+		raw := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
 		require.NoError(t, json.Unmarshal(raw[4:], &m))
 		for _, asked := range s.all {
 			requireGranted(t, asked, appendOnly)

@@ -63,7 +63,7 @@ func (m *Mismatch) Error() string {
 type kind string
 
 const (
-	call     kind = "call"     // client: ID, Op, After, Body = arguments
+	call     kind = "call"     // client: ID, Op, Body = arguments
 	cancel   kind = "cancel"   // client: ID of a call
 	ping     kind = "ping"     // client: ID, repeated by the pong
 	result   kind = "result"   // agent: ID, Body or Error
@@ -80,7 +80,6 @@ type message struct {
 	Kind  kind            `json:"kind"`
 	ID    uint64          `json:"id,omitempty"`
 	Op    string          `json:"op,omitempty"`
-	After uint64          `json:"after,omitempty"` // ID of the previous call, which must succeed first; 0 = none
 	Body  json.RawMessage `json:"body,omitempty"`
 	Error *failure        `json:"error,omitempty"`
 	Text  string          `json:"text,omitempty"`

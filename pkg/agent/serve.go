@@ -127,8 +127,6 @@ type session struct {
 	streams int // long calls running
 	calls   sync.WaitGroup
 
-	previous *outcome // of the last call that start got; nil = none. Only read uses it.
-
 	short     *semaphore.Weighted // limits calls; nil without a Guard
 	unwritten *semaphore.Weighted // limits bytes of answers
 }
@@ -222,42 +220,8 @@ func (c *session) read(in io.Reader) error {
 	}
 }
 
-// outcome is the outcome of a call, for the call that names it as After. A client sends both without
-// another call between them, so a session keeps only one outcome.
-type outcome struct {
-	id    uint64
-	known chan struct{} // closed when ok is set
-	ok    bool
-}
-
-// wait waits until a call may start after o. A nil outcome permits it immediately.
-func (o *outcome) wait(ctx context.Context) error {
-	if o == nil {
-		return nil
-	}
-	select {
-	case <-o.known:
-	case <-ctx.Done():
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", hosts.ErrNotStarted, err)
-	}
-	if !o.ok {
-		return hosts.ErrNotStarted
-	}
-	return nil
-}
-
 // start runs a call in a new goroutine.
 func (c *session) start(m *message) error {
-	before, own := c.previous, &outcome{id: m.ID, known: make(chan struct{})}
-	c.previous = own
-	switch {
-	case m.After == 0:
-		before = nil
-	case before == nil || before.id != m.After:
-		return fmt.Errorf("call %d is to start after call %d, which is not the previous one", m.ID, m.After)
-	}
 	ctx, stop := context.WithCancel(c.ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,9 +259,6 @@ func (c *session) start(m *message) error {
 		if err != nil && c.guard != nil {
 			c.guard.LogRefusedUnread(m.Op, refused)
 		}
-		if err == nil { // a waiting call must not have a turn that the previous call needs
-			err = before.wait(ctx)
-		}
 		if err == nil && c.short != nil && !long {
 			// A turn ends when the answer is queued; maxUnwritten limits queued answers.
 			if err = c.short.Acquire(ctx, 1); err == nil {
@@ -308,9 +269,8 @@ func (c *session) start(m *message) error {
 		if err != nil {
 			answer = encodeError(m, err)
 		} else {
-			answer, own.ok = c.answer(ctx, m)
+			answer = c.answer(ctx, m)
 		}
-		close(own.known)
 		c.enqueue(answer) // blocks if the client does not read
 		c.mu.Lock()
 		delete(c.running, m.ID)
@@ -343,8 +303,8 @@ func (c *session) unwrittenCost(raw []byte) int64 {
 	return int64(min(len(raw), maxUnwritten))
 }
 
-// answer runs a call and returns its encoded result. It reports whether the call succeeded.
-func (c *session) answer(ctx context.Context, m *message) (encoded []byte, ok bool) {
+// answer runs a call and returns its encoded result.
+func (c *session) answer(ctx context.Context, m *message) []byte {
 	value, err := c.execute(ctx, m)
 	answer := &message{Kind: result, ID: m.ID}
 	if err == nil {
@@ -353,11 +313,11 @@ func (c *session) answer(ctx context.Context, m *message) (encoded []byte, ok bo
 	if err == nil {
 		raw, tooLong := encode(answer, hosts.MaxAnswer)
 		if tooLong == nil {
-			return raw, true
+			return raw
 		}
 		err = fmt.Errorf("answer of %s: %w", m.Op, tooLong)
 	}
-	return encodeError(m, err), false
+	return encodeError(m, err)
 }
 
 // execute runs the operation with the arguments that the guard, if any, has checked.

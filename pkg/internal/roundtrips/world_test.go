@@ -194,18 +194,6 @@ func (r *recorded) Run(ctx context.Context, q *hosts.Request) error {
 	return err
 }
 
-// RunInOrder records requests that are sent at once as one exchange.
-func (r *recorded) RunInOrder(ctx context.Context, all []*hosts.Request) []error {
-	start := time.Now()
-	errs := r.Remote.RunInOrder(ctx, all)
-	var names []string
-	for _, q := range all {
-		names = append(names, "`"+q.Op.Name()+"`")
-	}
-	r.w.record(start, fmt.Sprintf("%s, %s", strings.Join(names, ", "), r.Name()))
-	return errs
-}
-
 func (r *recorded) Close() error {
 	start := time.Now()
 	err := r.Remote.Close()
