@@ -23,10 +23,7 @@ func copyLocal(ctx context.Context, src blockSource, dst blockTarget, journal bl
 	c.scan.onBlock, c.scan.onTarget = c.block, newPresentBlocks(c.scan.count)
 	c.limited = transfer.NewWaitTimers(n)
 	c.limit = transfer.NewBandwidth(opt.Options, c.limited)
-	c.life = &transfer.Lifecycle{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.scan.onTarget.fail, Commit: c.commit,
-		Abandon: c.store.abandon, Target: dst.Name(), Account: c.account, Stalled: c.stalled,
-		Moved: func() int64 { return c.scan.read.bytes.Load() + c.store.moved() }}
-	res, err := c.life.Run(ctx)
+	res, err := (&transfer.Lifecycle{Engine: c, Stall: opt.Stall, Report: progress}).Run(ctx)
 	if cerr := src.Close(); err == nil {
 		err = cerr
 	}
@@ -35,11 +32,10 @@ func copyLocal(ctx context.Context, src blockSource, dst blockTarget, journal bl
 	return Result{res, d}, err
 }
 
-// localCopy is the state of one copyLocal.
+// localCopy is the engine of one copyLocal.
 type localCopy struct {
-	src  blockSource
-	opt  Options
-	life *transfer.Lifecycle
+	src blockSource
+	opt Options
 
 	store   *store
 	scan    *scan
@@ -51,18 +47,18 @@ type localCopy struct {
 	source, target string // digests
 }
 
-func (c *localCopy) move(ctx context.Context) (err error) {
-	c.store.start(ctx, c.life.Fail)
+func (c *localCopy) Move(ctx context.Context, fail func(error)) (err error) {
+	c.store.start(ctx, fail)
 	var reported sync.WaitGroup
 	reported.Add(1)
 	go func() {
 		defer reported.Done()
 		if err := c.store.reportPresent(ctx, c.opt.Delta, c.scan.onTarget.add); err != nil {
-			c.life.Fail(err)
+			fail(err)
 		}
 	}()
 	if err := c.scan.run(ctx); err != nil {
-		c.life.Fail(err)
+		fail(err)
 	}
 	reported.Wait()
 	if ctx.Err() != nil {
@@ -75,7 +71,11 @@ func (c *localCopy) move(ctx context.Context) (err error) {
 	return err
 }
 
-func (c *localCopy) commit(context.Context) error {
+func (c *localCopy) Unwind(cause error) { c.scan.onTarget.fail(cause) }
+
+func (c *localCopy) Abandon() (target string, err error) { return c.store.abandon() }
+
+func (c *localCopy) Commit(context.Context) error {
 	if err := c.store.commit(); err != nil {
 		return err
 	}
@@ -98,13 +98,14 @@ func (c *localCopy) block(ctx context.Context, w int, first, count int64, b *tcp
 	return c.store.data(w, first, b.Payload(), sums[0], c.scan.mark(b.Payload(), sums[0]))
 }
 
-// account counts all hashed bytes, so present blocks count too.
-func (c *localCopy) account(life time.Duration) (int64, []transfer.Stage) {
+// Account counts all hashed bytes, so present blocks count too.
+func (c *localCopy) Account(life time.Duration) transfer.State {
 	stages := append(c.scan.stages(life), c.limit.Stages(life)...)
-	return c.scan.hash.bytes.Load(), append(stages, c.store.stages(life)...)
+	return transfer.State{Bytes: c.scan.hash.bytes.Load(), Moved: c.scan.read.bytes.Load() + c.store.moved(),
+		Stages: append(stages, c.store.stages(life)...)}
 }
 
-func (c *localCopy) stalled() (what string, network bool) {
+func (c *localCopy) Stalled() (what string, network bool) {
 	// If the target hangs, no read is active: the goroutines wait for their writes.
 	if !c.scan.read.running() && !c.store.idle() {
 		return c.store.stalled()

@@ -234,11 +234,7 @@ func hashAll(ctx context.Context, src blockSource, opt Options, progress func(tr
 	pool := &blockPool{size: opt.Block}
 	s := newScan(src, newGrid(src.Size(), opt.BlockHash()), pool, opt.workers())
 	s.onBlock = func(_ context.Context, _ int, _, _ int64, b *tcp.Block) error { pool.put(b); return nil }
-	life := &transfer.Lifecycle{Stall: opt.Stall, Report: progress, Move: s.run, Moved: s.hash.bytes.Load,
-		Commit:  func(context.Context) error { return src.Unchanged() },
-		Account: func(life time.Duration) (int64, []transfer.Stage) { return s.hash.bytes.Load(), s.stages(life) },
-		Stalled: func() (string, bool) { return src.Name() + " sent no data", false }}
-	res, err := life.Run(ctx)
+	res, err := (&transfer.Lifecycle{Engine: hasher{src, s}, Stall: opt.Stall, Report: progress}).Run(ctx)
 	if cerr := src.Close(); err == nil {
 		err = cerr
 	}
@@ -249,3 +245,25 @@ func hashAll(ctx context.Context, src blockSource, opt Options, progress func(tr
 	d.SourceDigest = opt.digest(s.cut.Root(s.sums))
 	return Result{res, d}, s.sums, nil
 }
+
+// hasher is the engine of one hashAll.
+type hasher struct {
+	src  blockSource
+	scan *scan
+}
+
+func (h hasher) Move(ctx context.Context, _ func(error)) error { return h.scan.run(ctx) }
+
+// Unwind does nothing: Move ends with its context.
+func (hasher) Unwind(error) {}
+
+func (h hasher) Commit(context.Context) error { return h.src.Unchanged() }
+
+func (hasher) Abandon() (target string, err error) { return "", nil }
+
+func (h hasher) Account(life time.Duration) transfer.State {
+	n := h.scan.hash.bytes.Load()
+	return transfer.State{Bytes: n, Moved: n, Stages: h.scan.stages(life)}
+}
+
+func (h hasher) Stalled() (what string, network bool) { return h.src.Name() + " sent no data", false }

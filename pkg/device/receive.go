@@ -28,12 +28,7 @@ func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal block
 		queue: make(chan frame, opt.queueLen(held)), decode: transfer.NewDecoder(opt.Options)}
 	r.store = newStore(dst, journal, size, opt, pool)
 	r.expand = newStageMeter(transfer.StageExpand, r.store.workers)
-	// If all blocks are present, the sender sends nothing, perhaps for hours. A
-	// stalled sender is detected by the sender and by TCP.
-	r.life = &transfer.Lifecycle{Stall: opt.Stall, Report: progress, End: r.in, Move: r.move, Commit: r.commit,
-		Abandon: r.store.abandon, Target: dst.Name(), Account: r.account, Idle: r.store.idle, Stalled: r.store.stalled,
-		Moved: func() int64 { return r.in.Bytes() + r.store.moved() }}
-	res, err := r.life.Run(ctx)
+	res, err := (&transfer.Lifecycle{Engine: r, Stall: opt.Stall, Report: progress, End: r.in}).Run(ctx)
 	d := r.store.account()
 	d.SourceDigest = r.digest
 	if !opt.NoVerify {
@@ -42,10 +37,9 @@ func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal block
 	return Result{res, d}, err
 }
 
-// receiver is the state of one receive.
+// receiver is the engine of one receive.
 type receiver struct {
 	link *tcp.Link
-	life *transfer.Lifecycle
 	in   *transfer.Incoming
 	opt  Options
 
@@ -58,19 +52,19 @@ type receiver struct {
 	digest string
 }
 
-func (r *receiver) move(ctx context.Context) (err error) {
-	r.store.start(ctx, r.life.Fail)
+func (r *receiver) Move(ctx context.Context, fail func(error)) (err error) {
+	r.store.start(ctx, fail)
 	var reported sync.WaitGroup
 	reported.Add(1)
 	go func() {
 		defer reported.Done()
 		if err := r.store.reportPresent(ctx, r.opt.Delta, r.sendPresent); err != nil {
-			r.life.Fail(err)
+			fail(err)
 		}
 	}()
-	account, err := r.copy(ctx)
+	account, err := r.copy(ctx, fail)
 	if err != nil {
-		r.life.Fail(err)
+		fail(err)
 	}
 	reported.Wait()
 	if ctx.Err() != nil {
@@ -85,7 +79,12 @@ func (r *receiver) move(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *receiver) commit(context.Context) error {
+// Unwind does nothing: the broken link ends Move.
+func (*receiver) Unwind(error) {}
+
+func (r *receiver) Abandon() (target string, err error) { return r.store.abandon() }
+
+func (r *receiver) Commit(context.Context) error {
 	if err := r.store.commit(); err != nil {
 		return err
 	}
@@ -103,14 +102,14 @@ func (r *receiver) sendPresent(first int64, sums []Sum) error {
 }
 
 // copy stores incoming frames of all connections.
-func (r *receiver) copy(ctx context.Context) (tcp.Account, error) {
+func (r *receiver) copy(ctx context.Context, fail func(error)) (tcp.Account, error) {
 	var writers sync.WaitGroup
 	for w := range r.store.workers {
 		writers.Add(1)
 		go func() {
 			defer writers.Done()
 			if err := r.writer(ctx, w); err != nil {
-				r.life.Fail(err)
+				fail(err)
 			}
 		}()
 	}
@@ -211,10 +210,15 @@ func (r *receiver) writer(ctx context.Context, w int) error {
 	return nil
 }
 
-func (r *receiver) account(life time.Duration) (int64, []transfer.Stage) {
+// Account is idle while no operation on the target is active. If all blocks are present, the sender sends nothing,
+// perhaps for hours. A stalled sender is detected by the sender and by TCP.
+func (r *receiver) Account(life time.Duration) transfer.State {
 	stages := []transfer.Stage{r.in.Stage(life)}
 	if r.expand.bytes.Load() > 0 {
 		stages = append(stages, r.expand.stage(life, false))
 	}
-	return r.store.write.bytes.Load(), append(stages, r.store.stages(life)...)
+	return transfer.State{Bytes: r.store.write.bytes.Load(), Moved: r.in.Bytes() + r.store.moved(), Idle: r.store.idle(),
+		Stages: append(stages, r.store.stages(life)...)}
 }
+
+func (r *receiver) Stalled() (what string, network bool) { return r.store.stalled() }

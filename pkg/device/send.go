@@ -36,14 +36,7 @@ func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, pro
 	s.scan = newScan(src, newGrid(src.Size(), opt.BlockHash()), s.pool, workers)
 	s.scan.onBlock, s.scan.onTarget = s.block, newPresentBlocks(s.scan.count)
 	s.out.Have = s.scan.onTarget.parse
-	s.life = &transfer.Lifecycle{Stall: opt.Stall, Report: progress, End: s.out, Move: s.move, Unwind: s.scan.onTarget.fail, Account: s.account,
-		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
-		// Waiting for the receiver to report its present blocks is not a stall.
-		Idle: func() bool { return slices.ContainsFunc(s.scan.presentWait, (*tcp.WaitTimer).Running) },
-		Stalled: func() (string, bool) {
-			return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name())
-		}}
-	res, err := s.life.Run(ctx)
+	res, err := (&transfer.Lifecycle{Engine: s, Stall: opt.Stall, Report: progress, End: s.out}).Run(ctx)
 	if cerr := src.Close(); err == nil {
 		err = cerr
 	}
@@ -58,11 +51,10 @@ func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, pro
 	return Result{res, d}, err
 }
 
-// sender is the state of one send.
+// sender is the engine of one send.
 type sender struct {
 	src  blockSource
 	link *tcp.Link
-	life *transfer.Lifecycle
 	out  *transfer.Outgoing
 
 	scan          *scan
@@ -78,8 +70,8 @@ type sender struct {
 	ack  []byte
 }
 
-// move sends all blocks and waits for the receiver.
-func (s *sender) move(ctx context.Context) (err error) {
+// Move sends all blocks and waits for the receiver.
+func (s *sender) Move(ctx context.Context, fail func(error)) (err error) {
 	var g sync.WaitGroup
 	for _, c := range s.link.Conns() {
 		g.Add(1)
@@ -91,7 +83,7 @@ func (s *sender) move(ctx context.Context) (err error) {
 		}()
 	}
 	if err := s.scan.run(ctx); err != nil {
-		s.life.Fail(err)
+		fail(err)
 	}
 	close(s.queue)
 	g.Wait()
@@ -105,6 +97,12 @@ func (s *sender) move(ctx context.Context) (err error) {
 	s.ack, err = s.out.End(ctx, tcp.Account{Bytes: uint64(s.out.Bytes()), Digested: true, Digest: [16]byte(s.root[:16])})
 	return err
 }
+
+func (s *sender) Unwind(cause error) { s.scan.onTarget.fail(cause) }
+
+func (*sender) Commit(context.Context) error { return nil }
+
+func (*sender) Abandon() (target string, err error) { return "", nil }
 
 // block queues a block or a run of zero blocks.
 func (s *sender) block(ctx context.Context, _ int, first, count int64, b *tcp.Block) error {
@@ -176,13 +174,20 @@ func (s *sender) write(ctx context.Context, c *tcp.Conn, p frame) error {
 	return nil
 }
 
-// account includes present blocks in the bytes.
-func (s *sender) account(life time.Duration) (int64, []transfer.Stage) {
+// Account includes present blocks in the bytes. It is idle while it waits for the receiver to report its present
+// blocks.
+func (s *sender) Account(life time.Duration) transfer.State {
 	stages := s.scan.stages(life)
 	if s.compressor != nil {
 		stages = append(stages, s.compressMeter.stage(life, true))
 	}
-	return s.out.Bytes() + s.scan.present.Load(), append(stages, s.out.Stages(life)...)
+	return transfer.State{Bytes: s.out.Bytes() + s.scan.present.Load(), Moved: s.scan.read.bytes.Load() + s.out.Moved(),
+		Idle:   slices.ContainsFunc(s.scan.presentWait, (*tcp.WaitTimer).Running),
+		Stages: append(stages, s.out.Stages(life)...)}
+}
+
+func (s *sender) Stalled() (what string, network bool) {
+	return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), s.src.Name())
 }
 
 // frame is a frame in the queue between a connection and the device.

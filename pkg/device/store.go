@@ -269,7 +269,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 // commit completes a copy whose digests match.
 func (s *store) commit() error {
 	if err := s.dst.Commit(); err != nil {
-		_ = s.abandon() // the first error is reported
+		_, _ = s.abandon() // the first error is reported
 		return &transfer.TargetError{Err: err}
 	}
 	if s.journal != nil {
@@ -284,13 +284,12 @@ func (s *store) commit() error {
 	return nil
 }
 
-// abandon ends a failed copy. It syncs and records the written blocks, so that the
+// abandon ends a failed copy, like transfer.Engine.Abandon. It syncs and records the written blocks, so that the
 // next attempt does not send them again.
-func (s *store) abandon() error {
+func (s *store) abandon() (target string, err error) {
 	s.stop()
 	s.check.close()
 	s.checks.Wait()
-	var err error
 	if s.journal != nil {
 		err = s.sync()
 		_ = s.journal.Close() // Add has synced every record
@@ -298,7 +297,7 @@ func (s *store) abandon() error {
 	if cerr := s.dst.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
-	return err
+	return s.dst.Name(), err
 }
 
 // moved returns a counter that grows while the store makes progress.

@@ -119,7 +119,8 @@ func TestFailedSyncEndsJournal(t *testing.T) {
 	}
 	require.NoError(t, s.put(0, 5, make([]byte, opt.Block), Sum{5}, Mark{}))
 	require.ErrorIs(t, s.sync(), broken)
-	require.ErrorIs(t, s.abandon(), broken)
+	_, err := s.abandon()
+	require.ErrorIs(t, err, broken)
 	require.Zero(t, j.blocks, "blocks that may be lost are not recorded")
 }
 
@@ -137,7 +138,8 @@ func TestCorruptBlockEndsJournalOnce(t *testing.T) {
 		}
 	}
 	require.NoError(t, s.sync())
-	require.NoError(t, s.abandon())
+	_, err := s.abandon()
+	require.NoError(t, err)
 	require.Equal(t, 1, j.removed)
 }
 

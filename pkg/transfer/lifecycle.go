@@ -11,43 +11,43 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Lifecycle runs one transfer: it starts and watches the transfer, unwinds it at the first failure,
-// commits or abandons the result, and reports the outcome to the other end. An engine fills in
-// the fields and calls Run. A field may be nil only if its comment says so.
+// Engine moves the data of one transfer between its ends in this process: a stream, or the blocks of a device.
+type Engine interface {
+	// Move does the work and returns its error. All of its goroutines have ended when it returns. They call fail for
+	// errors of their own.
+	Move(ctx context.Context, fail func(error)) error
+	// Unwind unblocks Move after a failure. It is called once, while Move still runs.
+	Unwind(cause error)
+	// Commit makes the moved data take effect. It gets the context given to Run.
+	Commit(ctx context.Context) error
+	// Abandon aborts the target after Move and Unwind have returned. It returns the name of the target, and the
+	// target's own error or nil.
+	Abandon() (target string, err error)
+	// Account returns the state of a transfer that has run for life.
+	Account(life time.Duration) State
+	// Stalled names the part that makes no progress. network means that the other end knows the reason better.
+	Stalled() (reason string, network bool)
+}
+
+// State is what an engine has done so far.
+type State struct {
+	Bytes  int64 // moved
+	Moved  int64 // changes while the transfer makes progress
+	Worked int64 // bytes that a WorkingSource processed, which also count as progress
+	Idle   bool  // this end has nothing to do, which is not a stall
+	Stages []Stage
+}
+
+// Lifecycle runs one transfer: it starts and watches the engine, unwinds it at the first failure, commits or
+// abandons the result, and reports the outcome to the other end.
 type Lifecycle struct {
+	Engine Engine
 	// Stall is how long a transfer may make no progress before it fails.
 	Stall time.Duration
 	// Report receives the progress about twice a second and once at the end; may be nil.
 	Report func(Progress)
 	// End is this end of a link; nil for a copy on one host.
 	End LinkEnd
-
-	// Move does the work and returns its error. All of its goroutines have ended when it
-	// returns. They call Fail for errors of their own.
-	Move func(ctx context.Context) error
-	// Unwind unblocks Move after a failure. It is called once, while Move still runs; may be
-	// nil.
-	Unwind func(cause error)
-	// Commit makes the moved data take effect; may be nil. It gets the context given to Run.
-	Commit func(ctx context.Context) error
-	// Abandon aborts the target after Move and Unwind have returned, and returns the target's
-	// own error; may be nil. Target is the target's name.
-	Abandon func() error
-	Target  string
-
-	// Account returns the bytes moved so far and the stages of a transfer that has run for
-	// life.
-	Account func(life time.Duration) (bytes int64, stages []Stage)
-	// Moved returns a counter that changes while the transfer makes progress.
-	Moved func() int64
-	// Worked returns the bytes that a WorkingSource processed, which also count as progress; may
-	// be nil.
-	Worked func() int64
-	// Idle reports whether this end has nothing to do, which is not a stall; may be nil.
-	Idle func() bool
-	// Stalled names the part that makes no progress. network means that the other end knows the
-	// reason better.
-	Stalled func() (reason string, network bool)
 
 	started    time.Time
 	startUsage sysinfo.Usage
@@ -65,9 +65,6 @@ type LinkEnd interface {
 	tcpLink() *tcp.Link
 }
 
-// Fail fails the transfer. Only the first cause counts.
-func (l *Lifecycle) Fail(cause error) { l.fail(cause) }
-
 // Run runs the transfer. The error is the cause, without the mark of a [TargetError].
 func (l *Lifecycle) Run(parent context.Context) (res Result, err error) {
 	ctx, fail := context.WithCancelCause(parent)
@@ -83,24 +80,23 @@ func (l *Lifecycle) Run(parent context.Context) (res Result, err error) {
 				l.notifyPeer(cause)
 			}
 		}
-		if l.Unwind != nil {
-			l.Unwind(unmark(cause))
-		}
+		l.Engine.Unwind(unmark(cause))
 	})
 	stop := l.watch()
 	if l.End != nil {
 		l.End.start(l)
 	}
-	if err := l.Move(ctx); err != nil {
+	// Only the first cause counts.
+	if err := l.Engine.Move(ctx, fail); err != nil {
 		fail(err)
 	}
 	stop() // a long commit is not a stall
 	if !keep() {
 		<-unwound
 		err = l.abandon(context.Cause(ctx))
-	} else if l.Commit != nil {
+	} else {
 		// All data is here and verified. The target decides from here on.
-		err = unmark(l.Commit(parent))
+		err = unmark(l.Engine.Commit(parent))
 	}
 	if l.End != nil {
 		l.End.end(err)
@@ -120,17 +116,14 @@ func (l *Lifecycle) Run(parent context.Context) (res Result, err error) {
 // abandon joins the cause of a failure with the error of the aborted target. Often only that
 // error explains a failed Write.
 func (l *Lifecycle) abandon(cause error) error {
-	var targetErr error
-	if l.Abandon != nil {
-		targetErr = l.Abandon()
-	}
+	target, targetErr := l.Engine.Abandon()
 	switch {
 	case targetErr == nil:
 		return unmark(cause)
 	case errors.As(cause, new(*TargetError)):
 		return targetErr
 	}
-	return fmt.Errorf("%w; and %s: %w", unmark(cause), l.Target, targetErr)
+	return fmt.Errorf("%w; and %s: %w", unmark(cause), target, targetErr)
 }
 
 // notifyPeer sends the cause to the other end. It does nothing if the peer reported the cause,
@@ -145,19 +138,13 @@ func (l *Lifecycle) notifyPeer(err error) {
 // usage returns the processor usage of this host.
 func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
 
-func (l *Lifecycle) worked() int64 {
-	if l.Worked == nil {
-		return 0
-	}
-	return l.Worked()
-}
-
 func (l *Lifecycle) progress() Progress {
-	p := Progress{Elapsed: time.Since(l.started), Worked: l.worked()}
-	p.Bytes, p.Stages = l.Account(p.Elapsed)
-	now := usage()
-	busy, _ := now.Since(l.startUsage)
-	p.Processors, p.Used = now.Processors(), time.Duration(busy*float64(p.Elapsed))
+	p := Progress{Elapsed: time.Since(l.started)}
+	now := l.Engine.Account(p.Elapsed)
+	p.Bytes, p.Worked, p.Stages = now.Bytes, now.Worked, now.Stages
+	cpu := usage()
+	busy, _ := cpu.Since(l.startUsage)
+	p.Processors, p.Used = cpu.Processors(), time.Duration(busy*float64(p.Elapsed))
 	if l.End != nil {
 		n := l.End.tcpLink().Network()
 		p.Network = &n
@@ -176,8 +163,9 @@ func (l *Lifecycle) watch() (stop func()) {
 		defer close(done)
 		tick := time.NewTicker(min(progressInterval, max(l.Stall/8, time.Millisecond)))
 		defer tick.Stop()
-		last, since := l.Moved()+l.worked(), time.Now()
-		reported := time.Now()
+		state := func(now time.Time) State { return l.Engine.Account(now.Sub(l.started)) }
+		since := time.Now()
+		reported, last := since, state(since)
 		for {
 			select {
 			case <-quit:
@@ -186,11 +174,11 @@ func (l *Lifecycle) watch() (stop func()) {
 				if l.End != nil {
 					l.End.tcpLink().WatchLosses()
 				}
-				if m := l.Moved() + l.worked(); m != last || l.Idle != nil && l.Idle() {
-					last, since = m, now
+				if s := state(now); s.Moved+s.Worked != last.Moved+last.Worked || s.Idle {
+					last, since = s, now
 				} else if now.Sub(since) >= l.Stall {
 					// The end whose source or target hangs knows more, so it reports first.
-					subject, network := l.Stalled()
+					subject, network := l.Engine.Stalled()
 					if !network || now.Sub(since) >= l.Stall+l.Stall/4 {
 						l.fail(stalled(subject, network, l.Stall))
 						return

@@ -21,8 +21,9 @@ import (
 // progress may be nil. Receive calls it about twice a second and once at the end.
 func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
-	r := &receiverState{writer: newWriter(sink, opt), link: link, in: NewIncoming(link), hash: xxh3.New128()}
-	r.beforeWrite = func(_ context.Context, p *piece) error {
+	r := &receiveEngine{writer: newWriter(sink, opt), link: link, in: NewIncoming(link), hash: xxh3.New128()}
+	r.ring = r.writer.ring
+	r.writer.beforeWrite = func(_ context.Context, p *piece) error {
 		_, err := r.hash.Write(p.block.Payload())
 		return err
 	}
@@ -30,22 +31,19 @@ func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progre
 	if p, ok := sink.(PipeSink); ok && link.Mode() == tcp.Plain && len(link.Conns()) == 1 {
 		full := new(tcp.WaitTimer)
 		r.pipe, r.spliced = p, full
-		r.in.meter.waitOut, r.write.waitIn = WaitTimers{full}.mean, exceptWait(full)
+		r.in.meter.waitOut, r.writer.write.waitIn = WaitTimers{full}.mean, exceptWait(full)
 	}
-	r.life = &Lifecycle{Stall: opt.Stall, Report: progress, End: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
-		Abandon: func() error { return r.sinkErr }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
-		Moved: func() int64 { return r.in.meter.bytes.Load() + r.write.bytes.Load() }}
-	res, err := r.life.Run(ctx)
+	res, err := (&Lifecycle{Engine: r, Stall: opt.Stall, Report: progress, End: r.in}).Run(ctx)
 	r.ring.unmap()
-	res.Frames, res.Digest = int64(r.frames), r.digest
+	res.Frames, res.Digest = int64(r.writer.frames), r.digest
 	return res, err
 }
 
-// receiverState is the state of one Receive.
-type receiverState struct {
-	*writer
+// receiveEngine is the Engine of one Receive.
+type receiveEngine struct {
+	writer     *writer
+	ring       *ring
 	link       *tcp.Link
-	life       *Lifecycle
 	in         *Incoming
 	decompress *decompressStage
 	hash       *xxh3.Hasher128
@@ -56,15 +54,14 @@ type receiverState struct {
 	inspectBuf []byte         // zero-copy path: bytes copied to the sink
 }
 
-// move stores the stream in the sink, and its tail once the end is verified. All of its
-// goroutines have ended when it returns.
-func (r *receiverState) move(ctx context.Context) error {
+// Move stores the stream in the sink, and its tail once the end is verified.
+func (r *receiveEngine) Move(ctx context.Context, fail func(error)) error {
 	var account tcp.Account
 	var err error
 	if r.pipe != nil {
 		account, err = r.splice()
 	} else {
-		account, err = r.copy(ctx)
+		account, err = r.copy(ctx, fail)
 	}
 	if err != nil {
 		return err
@@ -75,23 +72,29 @@ func (r *receiverState) move(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return r.end()
+	return r.writer.end()
 }
 
+func (r *receiveEngine) Unwind(cause error) { r.writer.abort(cause) }
+
+func (r *receiveEngine) Commit(ctx context.Context) error { return r.writer.sink.Commit(ctx) }
+
+func (r *receiveEngine) Abandon() (target string, err error) { return r.writer.aborted() }
+
 // copy receives from all connections into the ring and writes from the ring to the sink.
-func (r *receiverState) copy(ctx context.Context) (tcp.Account, error) {
+func (r *receiveEngine) copy(ctx context.Context, fail func(error)) (tcp.Account, error) {
 	var account tcp.Account
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		var err error
 		if account, err = r.fill(ctx); err != nil {
-			r.life.Fail(err)
+			fail(err)
 		}
 	}()
-	err := r.store(ctx)
+	err := r.writer.store(ctx)
 	if err != nil {
-		r.life.Fail(err)
+		fail(err)
 	}
 	<-closed
 	r.decompress.stop()
@@ -104,7 +107,7 @@ func (r *receiverState) copy(ctx context.Context) (tcp.Account, error) {
 // fill puts received frames into the ring and then closes it. If the stream ends early, the
 // frames received in order are genuine and are stored, so that a resume need not send them
 // again.
-func (r *receiverState) fill(ctx context.Context) (tcp.Account, error) {
+func (r *receiveEngine) fill(ctx context.Context) (tcp.Account, error) {
 	a, early, err := r.in.Receive(ctx, r.ring.get, r.take, r.ring.truncate)
 	switch {
 	case err != nil:
@@ -119,7 +122,7 @@ func (r *receiverState) fill(ctx context.Context) (tcp.Account, error) {
 }
 
 // take puts a frame into the ring.
-func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
+func (r *receiveEngine) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if h.Flags&^tcp.Compressed != 0 {
 		return fmt.Errorf("%w: a device frame in a stream", tcp.ErrTampered)
 	}
@@ -135,9 +138,9 @@ func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *
 }
 
 // verify compares the sender's account with the stored bytes.
-func (r *receiverState) verify(a tcp.Account) error {
-	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
-		return fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrTotalsMismatch, got, r.frames, a.Bytes, a.Frames)
+func (r *receiveEngine) verify(a tcp.Account) error {
+	if got := uint64(r.writer.write.bytes.Load()); a.Bytes != got || a.Frames != r.writer.frames {
+		return fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrTotalsMismatch, got, r.writer.frames, a.Bytes, a.Frames)
 	}
 	if r.pipe != nil {
 		return nil
@@ -150,21 +153,22 @@ func (r *receiverState) verify(a tcp.Account) error {
 	return nil
 }
 
-func (r *receiverState) account(life time.Duration) (int64, []Stage) {
+func (r *receiveEngine) Account(life time.Duration) State {
 	stages := []Stage{r.in.Stage(life)}
 	if r.decompress.meter.bytes.Load() > 0 {
 		stages = append(stages, r.decompress.meter.stage(life))
 	}
-	return r.write.bytes.Load(), append(stages, r.write.stage(life))
+	written := r.writer.write.bytes.Load()
+	return State{Bytes: written, Moved: r.in.meter.bytes.Load() + written, Stages: append(stages, r.writer.write.stage(life))}
 }
 
-func (r *receiverState) stalled() (reason string, network bool) {
-	sink := r.in.meter.bytes.Load() > r.write.bytes.Load()
+func (r *receiveEngine) Stalled() (reason string, network bool) {
+	sink := r.in.meter.bytes.Load() > r.writer.write.bytes.Load()
 	if r.pipe != nil {
 		sink = r.spliced.Running()
 	}
 	if sink {
-		return r.sink.Name() + " accepted no data", false
+		return r.writer.sink.Name() + " accepted no data", false
 	}
 	return "the network or the other host sent no data", true
 }
@@ -228,7 +232,7 @@ func (in *Incoming) keepAlive() (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				stored, _ := in.life.Account(time.Since(in.life.started))
+				stored := in.life.Engine.Account(time.Since(in.life.started)).Bytes
 				// if this fails, so do the reads
 				_ = in.link.Conns()[0].WriteControl(tcp.Alive, uint64(stored), nil)
 			case <-quit:
@@ -275,7 +279,7 @@ func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(
 		in.link.Interrupt()
 	})
 	if err != nil {
-		in.life.Fail(err)
+		in.life.fail(err)
 	}
 	readers.Wait()
 	return whole, early, err

@@ -103,9 +103,9 @@ func TestSourceIsReadAheadOfItsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const buffer, block = 64 << 20, 256 << 10
 		src := &pausingSource{pauseAfter: 192 << 20}
-		c := newCopy(src, &slowSink{pause: 4 * time.Millisecond, src: src}, Options{Buffer: buffer, Block: block}.Filled(), nil)
+		c := newCopy(src, &slowSink{pause: 4 * time.Millisecond, src: src}, Options{Buffer: buffer, Block: block}.Filled())
 		c.ring.available = func() uint64 { return 0 }
-		_, err := c.life.Run(t.Context())
+		_, err := (&Lifecycle{Engine: c, Stall: DefaultStall}).Run(t.Context())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, src.ahead, int64(buffer-block))
 	})

@@ -19,7 +19,7 @@ import (
 // progress may be nil. Send calls it about twice a second and once at the end.
 func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
-	s := &senderState{src: src, link: link, out: NewOutgoing(link, "stream", opt), maxFrame: opt.limitedBlock()}
+	s := &sendEngine{src: src, link: link, out: NewOutgoing(link, "stream", opt), maxFrame: opt.limitedBlock()}
 	var err error
 	if s.compress, err = newCompressStage(opt); err != nil {
 		link.Abort(err)
@@ -31,20 +31,16 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 		s.pipe = p
 		s.reader.meter.waitOut = exceptWait(s.out.Empty[0])
 	}
-	s.life = &Lifecycle{Stall: opt.Stall, Report: progress, End: s.out, Move: s.move, Unwind: s.unwind, Account: s.account, Worked: workOf(src),
-		Moved:   func() int64 { return s.reader.meter.bytes.Load() + s.out.Moved() },
-		Stalled: func() (string, bool) { return s.out.Stalled(s.reader.meter.bytes.Load(), src.Name()) }}
-	res, err := s.life.Run(ctx)
+	res, err := (&Lifecycle{Engine: s, Stall: opt.Stall, Report: progress, End: s.out}).Run(ctx)
 	s.ring.unmap()
 	res.Frames, res.Digest = int64(s.frames), s.digest
 	return res, err
 }
 
-// senderState is the state of one Send.
-type senderState struct {
+// sendEngine is the Engine of one Send.
+type sendEngine struct {
 	src      Source
 	link     *tcp.Link
-	life     *Lifecycle
 	out      *Outgoing
 	maxFrame int // bytes per frame
 
@@ -57,27 +53,30 @@ type senderState struct {
 	digest string
 }
 
-func (s *senderState) unwind(cause error) {
-	s.ring.fail(cause)
-	_ = s.src.Close() // the cause is already known
-}
-
-// move sends the stream and its End frames, and waits for the receiver. It returns the first
-// error.
-func (s *senderState) move(ctx context.Context) error {
+// Move sends the stream and its End frames, and waits for the receiver.
+func (s *sendEngine) Move(ctx context.Context, fail func(error)) error {
 	feed := s.copy
 	if s.pipe != nil {
 		feed = s.splice
 	}
-	account, err := feed(ctx)
+	account, err := feed(ctx, fail)
 	if err == nil {
 		_, err = s.out.End(ctx, account)
 	}
 	return err
 }
 
+func (s *sendEngine) Unwind(cause error) {
+	s.ring.fail(cause)
+	_ = s.src.Close() // the cause is already known
+}
+
+func (*sendEngine) Commit(context.Context) error { return nil }
+
+func (*sendEngine) Abandon() (target string, err error) { return "", nil }
+
 // copy sends the stream from the ring over all connections, without the End frames.
-func (s *senderState) copy(ctx context.Context) (tcp.Account, error) {
+func (s *sendEngine) copy(ctx context.Context, fail func(error)) (tcp.Account, error) {
 	var g sync.WaitGroup
 	if s.compress != nil {
 		s.reader.prepare, s.compress.ring = s.compress.add, s.ring
@@ -85,7 +84,7 @@ func (s *senderState) copy(ctx context.Context) (tcp.Account, error) {
 	}
 	g.Go(func() {
 		if err := s.reader.run(); err != nil {
-			s.life.Fail(err)
+			fail(err)
 		}
 		if s.compress != nil {
 			s.compress.stop()
@@ -109,7 +108,7 @@ func (s *senderState) copy(ctx context.Context) (tcp.Account, error) {
 }
 
 // transmit sends pieces over one connection until the ring has no more.
-func (s *senderState) transmit(ctx context.Context, c *tcp.Conn) error {
+func (s *sendEngine) transmit(ctx context.Context, c *tcp.Conn) error {
 	empty := s.out.Empty[c.Stream()]
 	for {
 		p, err := s.ring.take(empty)
@@ -127,12 +126,17 @@ func (s *senderState) transmit(ctx context.Context, c *tcp.Conn) error {
 	}
 }
 
-func (s *senderState) account(life time.Duration) (int64, []Stage) {
+func (s *sendEngine) Account(life time.Duration) State {
 	stages := []Stage{s.reader.meter.stage(life)}
 	if s.compress != nil {
 		stages = append(stages, s.compress.meter.stage(life))
 	}
-	return s.out.Bytes(), append(stages, s.out.Stages(life)...)
+	return State{Bytes: s.out.Bytes(), Moved: s.reader.meter.bytes.Load() + s.out.Moved(), Worked: s.reader.worked(),
+		Stages: append(stages, s.out.Stages(life)...)}
+}
+
+func (s *sendEngine) Stalled() (reason string, network bool) {
+	return s.out.Stalled(s.reader.meter.bytes.Load(), s.src.Name())
 }
 
 // silenceTimeout is how long a sender waits for a frame from the receiver, which sends an Alive
@@ -217,7 +221,7 @@ func (o *Outgoing) listen() {
 	for {
 		head, err := c.ReadFrame(b)
 		if err != nil {
-			o.life.Fail(err)
+			o.life.fail(err)
 			return
 		}
 		switch {
@@ -227,20 +231,20 @@ func (o *Outgoing) listen() {
 			}
 		case head.Kind == tcp.Have && o.Have != nil:
 			if err := o.Have(head.Position, b.Payload()); err != nil {
-				o.life.Fail(err)
+				o.life.fail(err)
 				return
 			}
 		case head.Kind == tcp.Ack:
 			if !o.ended.Load() {
-				o.life.Fail(fmt.Errorf("%w: the receiver confirmed an unfinished %s", tcp.ErrTampered, o.content))
+				o.life.fail(fmt.Errorf("%w: the receiver confirmed an unfinished %s", tcp.ErrTampered, o.content))
 			}
 			o.ack = b.Payload()
 			return
 		case head.Kind == tcp.Abort:
-			o.life.Fail(&PeerError{Text: string(b.Payload())})
+			o.life.fail(&PeerError{Text: string(b.Payload())})
 			return
 		default:
-			o.life.Fail(fmt.Errorf("%w: unexpected frame of kind %d from the receiver", tcp.ErrTampered, head.Kind))
+			o.life.fail(fmt.Errorf("%w: unexpected frame of kind %d from the receiver", tcp.ErrTampered, head.Kind))
 			return
 		}
 	}
@@ -258,7 +262,7 @@ func (o *Outgoing) ConnFailed(ctx context.Context, err error) {
 		case <-timer.C:
 		}
 	}
-	o.life.Fail(err)
+	o.life.fail(err)
 }
 
 // End writes End frames to all connections, waits for the receiver's Ack and returns its
@@ -297,7 +301,7 @@ func (o *Outgoing) Stages(life time.Duration) []Stage {
 // frames advance it.
 func (o *Outgoing) Moved() int64 { return o.meter.bytes.Load() + o.alive.Load() }
 
-// Stalled implements Lifecycle.Stalled. read is the number of bytes read from the source so far.
+// Stalled implements Engine.Stalled. read is the number of bytes read from the source so far.
 func (o *Outgoing) Stalled(read int64, source string) (reason string, network bool) {
 	switch {
 	case o.ended.Load():

@@ -75,6 +75,9 @@ func (w *writer) abort(cause error) {
 	w.sinkErr = w.sink.Abort(cause)
 }
 
+// aborted returns the sink's name, and the error of its Abort.
+func (w *writer) aborted() (target string, err error) { return w.sink.Name(), w.sinkErr }
+
 // tail passes on a stream and withholds its last keep bytes.
 type tail struct {
 	keep int

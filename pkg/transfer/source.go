@@ -31,14 +31,6 @@ type WorkingSource interface {
 	Worked() int64
 }
 
-// workOf returns the counter of a WorkingSource, nil for other sources.
-func workOf(src Source) func() int64 {
-	if w, ok := src.(WorkingSource); ok {
-		return w.Worked
-	}
-	return nil
-}
-
 // Sink stores a stream. The stream must not take effect before Commit.
 type Sink interface {
 	io.Writer
@@ -168,6 +160,14 @@ func (d *reader) fill(room []byte) (n int, err error) {
 		}
 	}
 	return n, err
+}
+
+// worked returns the bytes that a WorkingSource processed, 0 for other sources.
+func (d *reader) worked() int64 {
+	if w, ok := d.src.(WorkingSource); ok {
+		return w.Worked()
+	}
+	return 0
 }
 
 // digest returns the xxh3-128 of all bytes read.

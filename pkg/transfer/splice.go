@@ -26,7 +26,7 @@ func rawPipe(f *os.File) (syscall.RawConn, error) {
 
 // splice moves the source's pipe to the only connection. Each frame holds the bytes that the
 // pipe held at that moment.
-func (s *senderState) splice(ctx context.Context) (tcp.Account, error) {
+func (s *sendEngine) splice(ctx context.Context, _ func(error)) (tcp.Account, error) {
 	src := s.pipe
 	pipe, err := rawPipe(src.Pipe())
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *senderState) splice(ctx context.Context) (tcp.Account, error) {
 // splice moves frames from the only connection to the sink's pipe. It reads the last bytes of
 // each frame and writes them before the next one. So the tail of the stream stays out of the
 // pipe until the end is verified.
-func (r *receiverState) splice() (tcp.Account, error) {
+func (r *receiveEngine) splice() (tcp.Account, error) {
 	sink := r.pipe
 	pipe, err := rawPipe(sink.Pipe())
 	if err != nil {
@@ -91,8 +91,8 @@ func (r *receiverState) splice() (tcp.Account, error) {
 		switch {
 		case h.Kind != tcp.Data:
 			return parseEnd(c, h, b)
-		case h.Position != r.frames:
-			return tcp.Account{}, fmt.Errorf("%w: received frame %d instead of %d", ErrTotalsMismatch, h.Position, r.frames)
+		case h.Position != r.writer.frames:
+			return tcp.Account{}, fmt.Errorf("%w: received frame %d instead of %d", ErrTotalsMismatch, h.Position, r.writer.frames)
 		case h.Flags&^tcp.Compressed != 0:
 			return tcp.Account{}, fmt.Errorf("%w: a device frame in a stream", tcp.ErrTampered)
 		case h.Flags != 0:
@@ -101,7 +101,7 @@ func (r *receiverState) splice() (tcp.Account, error) {
 				return tcp.Account{}, p.err
 			}
 			full.Start()
-			err := r.tail.write(sink, p.block)
+			err := r.writer.tail.write(sink, p.block)
 			full.Stop()
 			if err != nil {
 				return tcp.Account{}, &TargetError{err}
@@ -112,21 +112,21 @@ func (r *receiverState) splice() (tcp.Account, error) {
 				return tcp.Account{}, err
 			}
 		}
-		r.frames++
+		r.writer.frames++
 		r.in.meter.bytes.Add(int64(h.Raw))
-		r.write.bytes.Add(int64(h.Raw))
+		r.writer.write.bytes.Add(int64(h.Raw))
 	}
 }
 
 // splicePayload moves a payload of n bytes, except for the tail.
-func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *tcp.WaitTimer) error {
+func (r *receiveEngine) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *tcp.WaitTimer) error {
 	// The new tail is the end of this payload. If the payload is short, it starts with part of
 	// the old tail.
-	own := min(n, r.tail.keep)
-	old := len(r.tail.held) + own - r.tail.keep
+	own := min(n, r.writer.tail.keep)
+	old := len(r.writer.tail.held) + own - r.writer.tail.keep
 	if old > 0 {
 		full.Start()
-		err := r.tail.flush(sink, old)
+		err := r.writer.tail.flush(sink, old)
 		full.Stop()
 		if err != nil {
 			return &TargetError{err}
@@ -152,7 +152,7 @@ func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.R
 		}
 		left -= m
 	}
-	return c.ReadPart(r.tail.extend(own))
+	return c.ReadPart(r.writer.tail.extend(own))
 }
 
 // Sizes in bytes for bytes that the sink inspects, such as records of 312 bytes between blocks.
@@ -163,7 +163,7 @@ const (
 )
 
 // inspect copies the next n bytes of a payload to the sink.
-func (r *receiverState) inspect(c *tcp.Conn, sink PipeSink, n int, full *tcp.WaitTimer) error {
+func (r *receiveEngine) inspect(c *tcp.Conn, sink PipeSink, n int, full *tcp.WaitTimer) error {
 	if cap(r.inspectBuf) < n {
 		r.inspectBuf = make([]byte, n)
 	}
