@@ -49,18 +49,6 @@ func FuzzAccount(f *testing.F) {
 	})
 }
 
-func FuzzHello(f *testing.F) {
-	h := hello{stream: 3}
-	f.Add(h.bytes())
-	f.Add([]byte("SSH-2.0-OpenSSH_9.2\r\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := parseHello(b)
-		if err == nil {
-			require.Equal(t, b, h.bytes())
-		}
-	})
-}
-
 // FuzzReadFrame feeds arbitrary bytes to a connection, and expects no panic and no bytes without a
 // valid tag.
 func FuzzReadFrame(f *testing.F) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -77,17 +78,17 @@ func (s *session) accepter() (accepter, error) {
 
 // dial is the handshaker of modes signed and plain.
 func (s *session) dial(c Socket, stream int) (*Conn, error) {
-	h := hello{session: s.id, stream: uint16(stream)}
-	_, _ = rand.Read(h.nonce[:]) // never fails
-	helloBytes := h.bytes()
-	if _, err := c.Write(helloBytes); err != nil {
+	var nonce [nonceSize]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	hello := slices.Concat([]byte(magic), s.id[:], binary.BigEndian.AppendUint16(nil, uint16(stream)), nonce[:])
+	if _, err := c.Write(hello); err != nil {
 		return nil, err
 	}
 	var answer [nonceSize + proofSize]byte
 	if _, err := io.ReadFull(c, answer[:]); err != nil {
 		return nil, err
 	}
-	transcript := s.transcript(helloBytes, answer[:nonceSize])
+	transcript := s.transcript(hello, answer[:nonceSize])
 	if !hmac.Equal(answer[nonceSize:], s.proof(labelListenerProof, transcript)) {
 		return nil, errImpostor
 	}
@@ -107,23 +108,26 @@ var (
 
 // accept is the accepter of modes signed and plain.
 func (s *session) accept(c Socket, sessionNamed func()) (*Conn, error) {
-	var helloBytes [helloSize]byte
-	if n, err := io.ReadFull(c, helloBytes[:]); err != nil {
+	var hello [helloSize]byte
+	if n, err := io.ReadFull(c, hello[:]); err != nil {
 		return nil, fmt.Errorf("it sent %d of %d bytes: %w", n, helloSize, err)
 	}
-	h, err := parseHello(helloBytes[:])
-	switch {
-	case err != nil:
-		return nil, err
-	case !bytes.Equal(h.session[:], s.id[:]):
+	named, isHello := bytes.CutPrefix(hello[:], []byte(magic))
+	stream, isSession := bytes.CutPrefix(named, s.id[:])
+	if !isHello {
+		return nil, errors.New("it does not speak this protocol")
+	}
+	if !isSession {
 		return nil, errors.New("it requests another session")
-	case int(h.stream) >= s.streams:
-		return nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
+	}
+	number := int(binary.BigEndian.Uint16(stream))
+	if number >= s.streams {
+		return nil, fmt.Errorf("it claims to be stream %d of %d", number, s.streams)
 	}
 	sessionNamed()
 	var nonce [nonceSize]byte
 	_, _ = rand.Read(nonce[:]) // never fails
-	transcript := s.transcript(helloBytes[:], nonce[:])
+	transcript := s.transcript(hello[:], nonce[:])
 	if _, err := c.Write(append(nonce[:], s.proof(labelListenerProof, transcript)...)); err != nil {
 		return nil, err
 	}
@@ -135,32 +139,7 @@ func (s *session) accept(c Socket, sessionNamed func()) (*Conn, error) {
 		return nil, errNoSecret
 	}
 	receive, send, err := s.keys(transcript)
-	return newConn(int(h.stream), s.mode, c, send, receive), err
-}
-
-// hello is the first message of a dialer.
-type hello struct {
-	session [sessionSize]byte
-	stream  uint16
-	nonce   [nonceSize]byte
-}
-
-func (h *hello) bytes() []byte {
-	b := append(make([]byte, 0, helloSize), magic...)
-	b = append(b, h.session[:]...)
-	b = binary.BigEndian.AppendUint16(b, h.stream)
-	return append(b, h.nonce[:]...)
-}
-
-func parseHello(b []byte) (h hello, err error) {
-	if len(b) != helloSize || string(b[:len(magic)]) != magic {
-		return h, errors.New("it does not speak this protocol")
-	}
-	b = b[len(magic):]
-	copy(h.session[:], b)
-	h.stream = binary.BigEndian.Uint16(b[sessionSize:])
-	copy(h.nonce[:], b[sessionSize+2:])
-	return h, nil
+	return newConn(number, s.mode, c, send, receive), err
 }
 
 // transcript returns a hash of both ends' messages and of the session's mode.
