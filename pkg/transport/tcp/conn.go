@@ -268,11 +268,7 @@ func (c *Conn) setLowat(need int, short bool) {
 	if c.records != nil { // records hold fewer bytes than their encoded length
 		return
 	}
-	raw, err := c.tcp.SyscallConn()
-	if err == nil {
-		err = control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, need) })
-	}
-	if err == nil {
+	if c.control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, need) }) == nil {
 		c.lowat = need
 	}
 }

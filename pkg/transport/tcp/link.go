@@ -54,9 +54,7 @@ func (l *Link) Conns() []*Conn { return l.conns }
 // next read or write fails.
 func (l *Link) control(f func(fd int) error) {
 	for _, c := range l.conns {
-		if raw, err := c.tcp.SyscallConn(); err == nil {
-			_ = control(raw, f)
-		}
+		_ = c.control(f)
 	}
 }
 
@@ -179,15 +177,8 @@ func (c *Conn) whileTaken(d time.Duration, end time.Time, set func(time.Time) er
 
 // acked returns how many bytes the peer's kernel has confirmed, or its end of a stream.
 func (c *Conn) acked() uint64 {
-	if s, ok := c.tcp.(counter); ok {
-		return s.Acked()
-	}
-	raw, err := c.tcp.SyscallConn()
-	if err != nil {
-		return 0
-	}
 	var n Network
-	_ = control(raw, n.add)
+	n.add(c)
 	return n.Acked
 }
 

@@ -215,20 +215,18 @@ func (l *Listener) serve() {
 	}
 }
 
-// Take takes a connection that did not come through the listening socket, such as a stream of the remote shell.
-func (l *Listener) Take(c Socket) { l.start(c) }
-
 // admit starts a handshake, unless only another address may connect.
 func (l *Listener) admit(c Socket) {
 	if from, ok := c.RemoteAddr().(*net.TCPAddr); l.peer.IsValid() && (!ok || from.AddrPort().Addr().Unmap().WithZone("") != l.peer) {
 		l.drop(c, fmt.Sprintf("only %s may connect", l.peer))
 		return
 	}
-	l.start(c)
+	l.Take(c)
 }
 
-// start starts a handshake.
-func (l *Listener) start(c Socket) {
+// Take starts a handshake. Its connection may also be one that did not come through the listening socket, such as a
+// stream of the remote shell.
+func (l *Listener) Take(c Socket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

@@ -67,6 +67,15 @@ func control(c syscall.RawConn, f func(fd int) error) error {
 	return ferr
 }
 
+// control calls f with the connection's socket.
+func (c *Conn) control(f func(fd int) error) error {
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return control(raw, f)
+}
+
 // farRTT is a longer round trip than in any LAN.
 const farRTT = 5 * time.Millisecond
 
@@ -235,17 +244,7 @@ type Network struct {
 func (l *Link) Network() Network {
 	var n Network
 	for _, c := range l.conns {
-		if s, ok := c.tcp.(counter); ok {
-			n.Streams++
-			n.Acked += s.Acked()
-			n.Received += s.Received()
-			continue
-		}
-		raw, err := c.tcp.SyscallConn()
-		if err != nil {
-			continue
-		}
-		_ = control(raw, n.add) // n.Streams shows whether it failed
+		n.add(c)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,8 +254,18 @@ func (l *Link) Network() Network {
 	return l.last
 }
 
-// add adds the figures of one connection.
-func (n *Network) add(fd int) error {
+// add adds the figures of one connection, and counts it in Streams if they are known.
+func (n *Network) add(c *Conn) {
+	if s, ok := c.tcp.(counter); ok {
+		n.Streams++
+		n.Acked += s.Acked()
+		n.Received += s.Received()
+		return
+	}
+	_ = c.control(n.addSocket)
+}
+
+func (n *Network) addSocket(fd int) error {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return err

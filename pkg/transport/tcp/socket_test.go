@@ -30,9 +30,7 @@ func TestCongestionIsSetOnBothHosts(t *testing.T) {
 		d, a := connect(t, l, l.Ticket())
 		for _, link := range []*Link{d, a} {
 			for _, c := range link.conns {
-				raw, err := c.tcp.SyscallConn()
-				require.NoError(t, err)
-				require.NoError(t, control(raw, func(fd int) error {
+				require.NoError(t, c.control(func(fd int) error {
 					got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 					require.Equal(t, name, got)
 					return err
@@ -152,9 +150,7 @@ func TestFarLink(t *testing.T) {
 	t.Parallel()
 	option := func(l *Link, level, name int) (values []int) {
 		for _, c := range l.conns {
-			raw, err := c.tcp.SyscallConn()
-			require.NoError(t, err)
-			require.NoError(t, control(raw, func(fd int) error {
+			require.NoError(t, c.control(func(fd int) error {
 				v, err := unix.GetsockoptInt(fd, level, name)
 				values = append(values, v)
 				return err
