@@ -32,7 +32,7 @@ func (l *Local) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
 	if len(l.offers) >= maxOffers {
 		return tcp.Ticket{}, fmt.Errorf("%d listeners already wait for transfers", len(l.offers))
 	}
-	ln, err := tcp.ListenOn(l.life, l.stack, o, l.log)
+	ln, err := tcp.Listen(l.life, l.stack, o, l.log)
 	if err != nil {
 		return tcp.Ticket{}, err
 	}
@@ -83,7 +83,7 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 func (l *Local) Connect(ctx context.Context, t tcp.Ticket) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	link, err := tcp.DialOn(ctx, l.stack, t)
+	link, err := tcp.Dial(ctx, l.stack, t)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
 		if link != nil {
 			return link, nil
 		}
-		return tcp.DialOn(ctx, cmp.Or(e.Through, l.stack), e.Ticket)
+		return tcp.Dial(ctx, cmp.Or(e.Through, l.stack), e.Ticket)
 	case Accept:
 		ln, err := l.take(e.Session)
 		if err != nil {

@@ -72,7 +72,7 @@ func TestRestrictedHostLimitsMemory(t *testing.T) {
 			defer cancel()
 			peer := make(chan *tcp.Link, 1)
 			go func() {
-				link, err := tcp.DialOn(ctx, l.stack, ticket)
+				link, err := tcp.Dial(ctx, l.stack, ticket)
 				peer <- link
 				if err == nil {
 					_, _ = link.Conns()[0].ReadFrame(tcp.NewBlock(tcp.MaxControl, 0))
@@ -136,7 +136,7 @@ func TestForwardReachesOnlyListeners(t *testing.T) {
 				}
 				accepted <- err
 			}()
-			link, err := tcp.DialOn(t.Context(), through{client}, ticket)
+			link, err := tcp.Dial(t.Context(), through{client}, ticket)
 			require.NoError(t, err)
 			require.NoError(t, link.Conns()[0].WriteControl(tcp.Abort, 0, []byte("a frame")))
 			require.NoError(t, <-accepted)

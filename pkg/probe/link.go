@@ -116,14 +116,14 @@ func receiveLink(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
 
 // loopback measures a link from this process to itself.
 func loopback(ctx context.Context, mode tcp.Mode, d time.Duration) (t tally, err error) {
-	l, err := tcp.Listen(ctx, tcp.Offer{Mode: mode, Streams: 1, Address: "127.0.0.1", Peer: "127.0.0.1", Deadline: 5 * time.Second}, nil)
+	l, err := tcp.Listen(ctx, tcp.Kernel{}, tcp.Offer{Mode: mode, Streams: 1, Address: "127.0.0.1", Peer: "127.0.0.1", Deadline: 5 * time.Second}, nil)
 	if err != nil {
 		return t, err
 	}
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		link, err := tcp.Dial(ctx, l.Ticket())
+		link, err := tcp.Dial(ctx, tcp.Kernel{}, l.Ticket())
 		if err != nil {
 			return err
 		}

@@ -17,13 +17,13 @@ import (
 // of each stage. The test does not check rates.
 func TestLink(t *testing.T) {
 	t.Parallel()
-	l, err := tcp.Listen(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
+	l, err := tcp.Listen(t.Context(), tcp.Kernel{}, tcp.Offer{Mode: tcp.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
 	require.NoError(t, err)
 	defer l.Close()
 	sent := make(chan transfer.Result, 1)
 	go func() {
 		defer close(sent)
-		link, err := tcp.Dial(t.Context(), l.Ticket())
+		link, err := tcp.Dial(t.Context(), tcp.Kernel{}, l.Ticket())
 		if err != nil {
 			return
 		}

@@ -33,7 +33,7 @@ func Links(t testing.TB, mode tcp.Mode, streams int, via func(address string) st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Timeout())
 	defer cancel()
-	l, err := tcp.Listen(ctx, tcp.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
+	l, err := tcp.Listen(ctx, tcp.Kernel{}, tcp.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
 	require.NoError(t, err)
 	ticket := l.Ticket()
 	if via != nil {
@@ -45,7 +45,7 @@ func Links(t testing.TB, mode tcp.Mode, streams int, via func(address string) st
 	}
 	done := make(chan dialled, 1)
 	go func() {
-		link, err := tcp.Dial(ctx, ticket)
+		link, err := tcp.Dial(ctx, tcp.Kernel{}, ticket)
 		done <- dialled{link, err}
 	}()
 	receiver, err = l.Accept(ctx)

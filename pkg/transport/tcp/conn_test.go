@@ -25,7 +25,7 @@ func pair(t testing.TB, mode Mode) (a, b *Conn) {
 
 func pairLink(t testing.TB, mode Mode, streams int) (dialer, listener *Link) {
 	t.Helper()
-	l, err := Listen(t.Context(), Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: unlimited}, nil)
+	l, err := Listen(t.Context(), Kernel{}, Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: unlimited}, nil)
 	require.NoError(t, err)
 	return connect(t, l, l.Ticket())
 }

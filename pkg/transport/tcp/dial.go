@@ -25,10 +25,7 @@ const redialPause = 200 * time.Millisecond
 
 // Dial opens all connections of a ticket. If ctx ends, the error is its cause. Otherwise it
 // matches ErrDial, names both addresses and the failure, and has a hint (see fault.HintOf).
-func Dial(ctx context.Context, t Ticket) (*Link, error) { return DialOn(ctx, Kernel{}, t) }
-
-// DialOn is Dial with another stack.
-func DialOn(ctx context.Context, s Stack, t Ticket) (*Link, error) {
+func Dial(ctx context.Context, s Stack, t Ticket) (*Link, error) {
 	d := &dialer{stack: s, ticket: t, timeout: t.Deadline}
 	if d.timeout <= 0 {
 		d.timeout = defaultDeadline

@@ -67,12 +67,7 @@ type Listener struct {
 //
 // If this host lacks the address, or no port of the range is free, the error is a *fault.Error
 // with a hint.
-func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, error) {
-	return ListenOn(ctx, Kernel{}, o, log)
-}
-
-// ListenOn is Listen with another stack.
-func ListenOn(ctx context.Context, s Stack, o Offer, log func(msg string)) (*Listener, error) {
+func Listen(ctx context.Context, s Stack, o Offer, log func(msg string)) (*Listener, error) {
 	return listenFor(ctx, s, o, log, (*session).accepter, handshakeTimeout)
 }
 

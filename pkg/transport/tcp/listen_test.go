@@ -80,7 +80,7 @@ func connect(t testing.TB, l *Listener, ticket Ticket) (dialer, listener *Link) 
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		dialer, err = Dial(ctx, ticket)
+		dialer, err = Dial(ctx, Kernel{}, ticket)
 		done <- err
 	}()
 	listener, err := l.Accept(ctx)
@@ -403,7 +403,7 @@ func TestPeerFilter(t *testing.T) {
 	ticket := l.Ticket()
 	// Within its deadline, the dialer must have been dropped once.
 	for ticket.Deadline = 100 * time.Millisecond; ; ticket.Deadline *= 2 {
-		_, err := Dial(context.Background(), ticket)
+		_, err := Dial(context.Background(), Kernel{}, ticket)
 		require.ErrorIs(t, err, ErrDial)
 		if strings.Contains(err.Error(), "accepted and then dropped") {
 			break
@@ -459,7 +459,7 @@ func TestHandshakeEndsWithTimeout(t *testing.T) {
 func TestListenerEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	l, err := Listen(ctx, Offer{Mode: TLS, Streams: 2, Address: "127.0.0.1"}, nil)
+	l, err := Listen(ctx, Kernel{}, Offer{Mode: TLS, Streams: 2, Address: "127.0.0.1"}, nil)
 	require.NoError(t, err)
 	ticket := l.Ticket()
 	half, err := dialStream(ticket, ticket.Address, 0)
@@ -506,7 +506,7 @@ func TestListenErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Listen(context.Background(), tc.offer, nil)
+			_, err := Listen(context.Background(), Kernel{}, tc.offer, nil)
 			require.Error(t, err)
 			for _, w := range tc.want {
 				require.ErrorContains(t, err, w)
@@ -569,7 +569,7 @@ func TestDialErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Dial(context.Background(), tc.ticket)
+			_, err := Dial(context.Background(), Kernel{}, tc.ticket)
 			require.ErrorIs(t, err, ErrDial)
 			for _, w := range tc.want {
 				require.ErrorContains(t, err, w)
@@ -581,7 +581,7 @@ func TestDialErrors(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
-		_, err := Dial(ctx, with(func(t *Ticket) { t.Address = mute.Addr().String() }))
+		_, err := Dial(ctx, Kernel{}, with(func(t *Ticket) { t.Address = mute.Addr().String() }))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

@@ -53,12 +53,12 @@ func TestUnavailableCongestion(t *testing.T) {
 		require.ErrorContains(t, err, "{{congestion carrier_pigeon}}: the kernel offers "+strings.Join(ReadTCP(os.DirFS("/")).Congestion, ", "))
 		require.Contains(t, fault.HintOf(err), "modprobe tcp_carrier_pigeon")
 	}
-	_, err := Listen(t.Context(), Offer{Mode: Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second, Socket: lacking}, nil)
+	_, err := Listen(t.Context(), Kernel{}, Offer{Mode: Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second, Socket: lacking}, nil)
 	refused(err)
 	l, _ := listen(t, Offer{Mode: Signed})
 	ticket := l.Ticket()
 	ticket.Socket = lacking
-	_, err = Dial(t.Context(), ticket)
+	_, err = Dial(t.Context(), Kernel{}, ticket)
 	refused(err)
 }
 

@@ -45,9 +45,6 @@ func (b *Unauthenticated) Accept(ctx context.Context) (*net.TCPConn, error) {
 // Close closes the listener, and the connection unless it was accepted.
 func (b *Unauthenticated) Close() error { return b.l.Close() }
 
-// errSecret means that a client sent a wrong secret.
-var errSecret = errors.New("it does not start with the secret")
-
 // secretAccepter returns an accepter that reads the secret and nothing after it.
 func (s *session) secretAccepter() (accepter, error) { return s.acceptSecret, nil }
 
@@ -59,7 +56,7 @@ func (s *session) acceptSecret(c Socket, _ func()) (*Conn, error) {
 		return nil, err
 	}
 	if subtle.ConstantTimeCompare(got, want) != 1 {
-		return nil, errSecret
+		return nil, errors.New("it does not start with the secret")
 	}
 	return newConn(0, s.mode, c, nil, nil), nil
 }

@@ -105,7 +105,7 @@ func (p *pausing) Read(b []byte) (int, error) {
 type end func(ctx context.Context, link *tcp.Link, pipe *os.File) error
 
 func listen(ctx context.Context, o tcp.Offer, path string, receive end) error {
-	l, err := tcp.Listen(ctx, o, nil)
+	l, err := tcp.Listen(ctx, tcp.Kernel{}, o, nil)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func dial(ctx context.Context, path string, send end) error {
 	if err := json.Unmarshal(text, &ticket); err != nil {
 		return err
 	}
-	link, err := tcp.Dial(ctx, ticket)
+	link, err := tcp.Dial(ctx, tcp.Kernel{}, ticket)
 	if err != nil {
 		return err
 	}

@@ -105,11 +105,11 @@ func TestHandshakeRoundTrips(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := &tcptest.Network{OneWay: oneWay}
-				l, err := tcp.ListenOn(t.Context(), n.Host("10.0.0.2"), tcp.Offer{Mode: mode, Streams: 3, Address: "10.0.0.2"}, nil)
+				l, err := tcp.Listen(t.Context(), n.Host("10.0.0.2"), tcp.Offer{Mode: mode, Streams: 3, Address: "10.0.0.2"}, nil)
 				require.NoError(t, err)
 				defer l.Close()
 				began := time.Now()
-				near, err := tcp.DialOn(t.Context(), n.Host("10.0.0.1"), l.Ticket())
+				near, err := tcp.Dial(t.Context(), n.Host("10.0.0.1"), l.Ticket())
 				require.NoError(t, err)
 				defer near.Close()
 				require.Equal(t, 2*n.RTT(), time.Since(began))
