@@ -75,7 +75,7 @@ func TestErrorRoundTrip(t *testing.T) {
 		"deadline":         {err: context.DeadlineExceeded, text: "beta: context deadline exceeded", is: []error{context.DeadlineExceeded}, class: fault.Failed},
 		"cut":              {err: tcp.ErrConnectionLost, text: "beta: connection lost", is: []error{tcp.ErrConnectionLost}, isNot: []error{tcp.ErrTruncated, tcp.ErrTampered}, class: fault.Failed},
 		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrConnectionLost}, class: fault.Failed},
-		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was modified in transit", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrConnectionLost}, class: fault.Failed},
+		"tampered":         {err: fmt.Errorf("receive: stream 1, frame 2: %w", tcp.ErrTampered), text: "beta: receive: stream 1, frame 2: frame was modified in transit", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrConnectionLost}, class: fault.Failed},
 		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
 		"no connection":    {err: tcp.ErrNoPeer, text: "beta: nobody connected", is: []error{tcp.ErrNoPeer}, class: fault.Failed},
 		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrConnectionLost, transfer.ErrStall), text: "beta: connection lost: no data was transferred", is: []error{tcp.ErrConnectionLost, transfer.ErrStall}, class: fault.Failed},

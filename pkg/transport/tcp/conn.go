@@ -273,12 +273,14 @@ func (c *Conn) setLowat(need int, short bool) {
 	}
 }
 
+// sendError returns an error of the next frame that matches ErrConnectionLost or ErrTampered.
 func (c *Conn) sendError(err error) error {
-	return &FrameError{Stream: c.stream, Frame: c.sent, Op: "send", Err: classify(err)}
+	return fmt.Errorf("send: stream %d, frame %d: %w", c.stream, c.sent, classify(err))
 }
 
+// receiveError is sendError for the last frame whose header was read.
 func (c *Conn) receiveError(err error) error {
-	return &FrameError{Stream: c.stream, Frame: max(c.received, 1) - 1, Op: "receive", Err: classify(err)}
+	return fmt.Errorf("receive: stream %d, frame %d: %w", c.stream, max(c.received, 1)-1, classify(err))
 }
 
 // pastDeadline returns a deadline that has expired.
@@ -308,21 +310,6 @@ var (
 	// ErrNoPeer means that the peer did not connect in time.
 	ErrNoPeer = errors.New("nobody connected")
 )
-
-// FrameError is a failure at one frame of one connection.
-type FrameError struct {
-	Stream int    // connection, from 0
-	Frame  uint64 // frame of that connection and direction, from 0
-	Op     string // "send" or "receive"
-	Err    error
-}
-
-func (e *FrameError) Error() string {
-	return fmt.Sprintf("%s: stream %d, frame %d: %v", e.Op, e.Stream, e.Frame, e.Err)
-}
-
-// Unwrap returns the cause, which matches ErrConnectionLost or ErrTampered.
-func (e *FrameError) Unwrap() error { return e.Err }
 
 // classify wraps an error of a connection in ErrTruncated, ErrTampered or ErrConnectionLost.
 func classify(err error) error {
