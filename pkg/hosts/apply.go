@@ -168,14 +168,23 @@ func (c *Change) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON decodes a list from another host, with at most maxChanges changes.
+// UnmarshalJSON decodes a list from another host. It refuses more than maxChanges changes before it decodes one.
 func (l *ChangeList) UnmarshalJSON(text []byte) error {
-	type plain ChangeList
-	if err := Decode(text, (*plain)(l)); err != nil {
+	var m struct {
+		Changes []json.RawMessage `json:"changes"`
+		List    *ListQuery        `json:"list"`
+	}
+	if err := Decode(text, &m); err != nil {
 		return err
 	}
-	if len(l.Changes) > maxChanges {
+	if len(m.Changes) > maxChanges {
 		return fmt.Errorf("more than %d changes", maxChanges)
+	}
+	*l = ChangeList{make([]Change, len(m.Changes)), m.List}
+	for i, change := range m.Changes {
+		if err := l.Changes[i].UnmarshalJSON(change); err != nil {
+			return err
+		}
 	}
 	return nil
 }
