@@ -2,7 +2,6 @@ package job
 
 import (
 	"zxfer/pkg/finding"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
@@ -61,8 +60,6 @@ type StepResult struct {
 	Verified string `json:"verified,omitempty"` // "guid", or "guid and content"
 	Digest   string `json:"digest,omitempty"`   // of the stream (xxh3-128) or, with --verify, of the content
 	Error    string `json:"error,omitempty"`
-
-	arrived *hosts.Arrived // what the target has now, nil if it did not report it
 }
 
 // Report is the JSON report of a send or restore, first with the plan, then with results.

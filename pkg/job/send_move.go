@@ -49,7 +49,8 @@ type mover struct {
 	unset             sync.Map // why properties of Access could not be set, by source dataset
 
 	mu      sync.Mutex
-	results []*StepResult // of all streams
+	results []*StepResult  // of all streams
+	arrived *hosts.Arrived // what the last stream brought, nil if the target did not report it
 }
 
 // move moves every planned dataset, up to Parallel concurrently, each after the datasets it
@@ -298,7 +299,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
 		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
-		Digest: res.Received.Digest, arrived: res.Received.Arrived,
+		Digest: res.Received.Digest,
 	}
 	if len(step.Receive.Only) > 0 {
 		r.ReadBytes, r.Blocks = uint64(max(0, res.Sent.Worked)), res.Sent.Blocks
@@ -311,7 +312,7 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 		}
 	}
 	m.rep.Finished(id, r)
-	m.addResult(r)
+	m.addResult(r, res.Received.Arrived)
 	return r, err
 }
 
@@ -449,10 +450,10 @@ func (m *mover) recordChange(err error, bytes uint64) error {
 	return err
 }
 
-func (m *mover) addResult(r *StepResult) {
+func (m *mover) addResult(r *StepResult, arrived *hosts.Arrived) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.results = append(m.results, r)
+	m.results, m.arrived = append(m.results, r), arrived
 }
 
 // replan surveys and plans one dataset again. Conflicts are permanent errors, except

@@ -27,11 +27,11 @@ func expectedResults(p *plan.Plan) []*DatasetResult {
 // reportedArrival returns the listing of the only dataset from the report of the target at the end of its last
 // stream. It returns false if there is none.
 func (t *Job) reportedArrival() (zfs.Listing, bool) {
-	if !t.mover.reportsArrival || len(t.mover.results) == 0 {
+	if !t.mover.reportsArrival || t.mover.arrived == nil {
 		return zfs.Listing{}, false
 	}
-	d, a := t.Report.Plan.Datasets[0], t.mover.results[len(t.mover.results)-1].arrived
-	if a == nil || a.GUID != d.Final.GUID || arrivedName(d, t.State.Target.Find(d.Target)) != d.Target+"@"+d.Final.Name {
+	d, a := t.Report.Plan.Datasets[0], t.mover.arrived
+	if a.GUID != d.Final.GUID || arrivedName(d, t.State.Target.Find(d.Target)) != d.Target+"@"+d.Final.Name {
 		return zfs.Listing{}, false
 	}
 	properties := map[string]zfs.Property{"canmount": {Value: a.CanMount}, "readonly": {Value: a.ReadOnly}}

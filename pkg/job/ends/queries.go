@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
@@ -60,4 +61,29 @@ func vanished(err error) bool {
 		}
 	}
 	return false
+}
+
+// NoDataset returns the refusal of a dataset that does not exist.
+func NoDataset(at *End, dataset string) error {
+	return fault.Refusef("list the datasets: "+at.Conn.Command("zfs", "list", "-r", zfs.PoolOf(dataset)),
+		"%s: no such dataset: %s", at.Conn.Label(), dataset)
+}
+
+// MissingPool turns a listing's NotFound error into a refusal. name is the dataset, with "@" and a
+// snapshot if the user named one.
+func MissingPool(at *hosts.Conn, name string, err error) error {
+	if !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+		return err
+	}
+	dataset, _, _ := strings.Cut(name, "@")
+	pool, hint := zfs.PoolOf(dataset), ""
+	switch suggestion := (endpoint.Endpoint{Name: name}).WithoutPool(); {
+	case !at.Local():
+	case suggestion != "":
+		hint = "for a host: " + suggestion + "\n"
+	case at.IsKnownHost(pool):
+		hint = "did you mean " + pool + ":POOL?\n"
+	}
+	return fault.Refusef(hint+"list its pools: "+at.Command("zpool", "list")+"\nlist pools to import: "+at.Command("zpool", "import"),
+		"%s: no such pool: %s", at.Label(), pool)
 }

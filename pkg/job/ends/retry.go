@@ -1,6 +1,7 @@
 package ends
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -37,6 +38,24 @@ func NewLoop(name string, retries int, log func(string)) retry.Loop {
 			return withName(name, err)
 		},
 	}
+}
+
+// Changed turns a refusal into a failure, because something was already changed.
+func Changed(err error) error {
+	switch fault.ClassOf(err) {
+	case fault.Refused, fault.Usage:
+		return &fault.Error{Class: fault.Failed, Hint: fault.HintOf(err), Err: err}
+	}
+	return err
+}
+
+// Unchanged classifies an error before any change. A failed query is still a failure (exit 1),
+// not a refusal.
+func Unchanged(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fault.Interrupt("nothing was changed; run the same command again", errors.New("interrupted"))
+	}
+	return err
 }
 
 // ErrInterrupted is the error of an operation that the user interrupted.
