@@ -219,13 +219,10 @@ func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 // on the target. The source is skipped if its snapshot is not taken yet.
 func (t *Job) measure(ctx context.Context, taken bool) error {
 	p := t.Report.Plan
-	m := t.Ends.Measurer(t.Ends.LargestStreamLink(p), ends.MeasureTime, t.Reporter.Activity)
-	if err := m.OtherLoad(ctx); err != nil {
-		return err
-	}
+	m := &measure.Measurer{Ends: t.Ends, Link: measure.LargestStreamLink(t.Ends, p), Time: measure.Time, Reporter: t.Reporter}
 	var all measure.Rounds
 	if !t.Ends.SameHost() {
-		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
+		all.Add(m.OnLink(forecast.Link, &t.Ends.Source, &t.Ends.Target))
 	}
 	m.AddDatasets(&all, p, &t.State.Target, func(id string) bool { return taken || id != probe.SourceRead })
 	err := m.Run(ctx, all)

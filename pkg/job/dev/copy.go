@@ -164,19 +164,16 @@ func (d *deviceJob) result(res connect.Result) *Result {
 // measure measures the parts of a device copy: the link, reading the source, and writing next to
 // an image file. It does not write to block devices.
 func (d *deviceJob) measure(ctx context.Context) error {
-	m := d.ends.Measurer(d.ends.Link.Resolve(false), ends.MeasureTime, d.rep.Activity)
-	if err := m.OtherLoad(ctx); err != nil {
-		return err
-	}
+	m := &measure.Measurer{Ends: d.ends, Link: d.ends.Link.Resolve(false), Time: measure.Time, Reporter: d.rep}
 	var all measure.Rounds
 	if !d.ends.SameHost() {
-		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
+		all.Add(m.OnLink(forecast.Link, &d.ends.Source, &d.ends.Target))
 	}
 	if !isStandard(d.req.Source) {
-		all.Add(m.OnHost(&m.Source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
+		all.Add(m.OnHost(&d.ends.Source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
 	}
 	if !isStandard(d.req.Target) && d.task.Target.IsFile() {
-		all.Add(m.OnHost(&m.Target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
+		all.Add(m.OnHost(&d.ends.Target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
 	}
 	if err := m.Run(ctx, all); err != nil {
 		return err

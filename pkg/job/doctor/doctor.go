@@ -25,7 +25,6 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/sysinfo"
-	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -258,14 +257,11 @@ func holds(ctx context.Context, source *ends.End, l *zfs.Listing, log func(strin
 
 // measure measures each host, the link in both directions, and the parts of a planned transfer.
 func (d *doctor) measure(ctx context.Context) error {
-	m := d.ends.Measurer(connect.Link{}, d.req.Time, d.watch.Activity)
+	m := &measure.Measurer{Ends: d.ends, Time: d.req.Time, Reporter: d.watch}
 	defer func() {
 		d.report.Ceilings = append(d.report.Ceilings, m.Ceilings...)
 		d.input.Links, d.machines = m.Links, m.Machines()
 	}()
-	if err := m.OtherLoad(ctx); err != nil {
-		return err
-	}
 	var all measure.Rounds
 	d.measureHosts(m, &all)
 	if err := d.measureLink(ctx, m, &all); err != nil {
@@ -298,7 +294,7 @@ func (d *doctor) measureHosts(m *measure.Measurer, all *measure.Rounds) {
 			continue
 		}
 		var each []measure.Measurement
-		for _, e := range m.Hosts() {
+		for _, e := range d.ends.All() {
 			if measure.CanMeasure(d.req.Send.Wire, e) {
 				each = append(each, m.OnHost(e, probe.Request{ID: id}))
 			}
@@ -328,12 +324,12 @@ func (d *doctor) measureLink(ctx context.Context, m *measure.Measurer, all *meas
 	if d.input.Path = d.ends.Link.Search(); d.input.Path.NoPath {
 		return nil
 	}
-	m.Link = d.ends.LargestStreamLink(&d.planned)
+	m.Link = measure.LargestStreamLink(d.ends, &d.planned)
 	if d.req.wants(forecast.Link) {
-		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
+		all.Add(m.OnLink(forecast.Link, &d.ends.Source, &d.ends.Target))
 	}
 	if d.wantsExtra(measure.ReverseLink) {
-		all.Add(m.OnLink(measure.ReverseLink, &m.Target, &m.Source))
+		all.Add(m.OnLink(measure.ReverseLink, &d.ends.Target, &d.ends.Source))
 	}
 	return nil
 }

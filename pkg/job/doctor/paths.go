@@ -31,9 +31,9 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 // measurePaths adds reading at the source and writing at the target.
 func (d *doctor) measurePaths(ctx context.Context, m *measure.Measurer, all *measure.Rounds) error {
 	read, write := d.req.Send.Source, d.req.Send.Target
-	reader := &m.Source
+	reader := &d.ends.Source
 	if !d.req.Planned { // a single path is both source and target
-		read, reader = write, &m.Target
+		read, reader = write, &d.ends.Target
 	}
 	r, err := d.readRequest(ctx, read.Name)
 	if err != nil {
@@ -45,14 +45,14 @@ func (d *doctor) measurePaths(ctx context.Context, m *measure.Measurer, all *mea
 	}
 	reads, writes := r.ID != "" && d.req.wants(r.ID), w.ID != "" && d.req.wants(w.ID)
 	switch {
-	case reads && writes && reader != &m.Target:
-		m.AddPair(all, m.OnHost(reader, r), m.OnHost(&m.Target, w))
+	case reads && writes && reader != &d.ends.Target:
+		m.AddPair(all, m.OnHost(reader, r), m.OnHost(&d.ends.Target, w))
 		return nil
 	case reads:
 		all.Add(m.OnHost(reader, r))
 	}
 	if writes {
-		all.Add(m.OnHost(&m.Target, w))
+		all.Add(m.OnHost(&d.ends.Target, w))
 	}
 	return nil
 }

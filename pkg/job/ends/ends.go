@@ -17,7 +17,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job/measure"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/retry"
@@ -181,18 +180,4 @@ func (e *Ends) SameHost() bool { return e.Source.Conn == e.Target.Conn }
 func (e *Ends) SameMachine() bool {
 	same, _ := hosts.SameKernel(e.Source.Facts, e.Target.Facts)
 	return e.SameHost() || same
-}
-
-// MeasureTime is the duration of each measurement of --measure.
-const MeasureTime = time.Second
-
-// Measurer returns a measurer of the parts of a transfer. link is as the streams use it.
-func (e *Ends) Measurer(link connect.Link, duration time.Duration, activity func(string) func()) *measure.Measurer {
-	return &measure.Measurer{Source: measure.Host{Conn: e.Source.Conn, Facts: e.Source.Facts}, Target: measure.Host{Conn: e.Target.Conn, Facts: e.Target.Facts},
-		Link: link, Time: duration, Activity: activity}
-}
-
-// LargestStreamLink returns the link with the settings for the largest planned stream.
-func (e *Ends) LargestStreamLink(p *plan.Plan) connect.Link {
-	return e.Link.Resolve(p.Encrypted()).ForSize(measure.LargestStep(p).Bytes)
 }

@@ -19,6 +19,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -44,45 +45,31 @@ const (
 	linkGrace = 30 * time.Second
 )
 
-// Host is one end of the transfer.
-type Host struct {
-	*hosts.Conn
-	Facts hosts.Facts
-}
+// Time is the duration of each measurement of --measure.
+const Time = time.Second
 
 // Measurer measures the parts of a transfer between two hosts. If a host cannot measure, or its
 // policy refuses, the ceiling holds the reason and the other measurements continue.
 type Measurer struct {
-	Source, Target Host
-	Link           connect.Link // as the streams use it
-	Time           time.Duration
-	// Activity reports the current measurement, like job.Watcher.
-	Activity func(title string) (done func())
+	Ends     *ends.Ends
+	Link     connect.Link // as the streams use it
+	Time     time.Duration
+	Reporter ends.Watcher
 
 	Ceilings  []probe.Ceiling
 	Links     []preflight.MeasuredLink // measurements of the link
 	otherLoad map[string]float64       // CPUs busy with other work, by host
 }
 
-func (m *Measurer) sameHost() bool { return m.Source.Conn == m.Target.Conn }
-
-// Hosts returns the distinct hosts.
-func (m *Measurer) Hosts() []*Host {
-	if m.sameHost() {
-		return []*Host{&m.Source}
-	}
-	return []*Host{&m.Source, &m.Target}
-}
-
 // idleTime is how long a host's load is sampled: at least ten ticks of the CPU time counters.
 const idleTime = 150 * time.Millisecond
 
-// OtherLoad samples the CPU load of the hosts before the measurements.
-func (m *Measurer) OtherLoad(ctx context.Context) error {
+// sampleLoad samples the CPU load of the hosts before the measurements.
+func (m *Measurer) sampleLoad(ctx context.Context) error {
 	m.otherLoad = map[string]float64{}
 	var busy [2]float64
 	g, gctx := errgroup.WithContext(ctx)
-	for i, e := range m.Hosts() {
+	for i, e := range m.Ends.All() {
 		g.Go(func() error {
 			// A host that does not answer counts as idle.
 			c, _ := hosts.Call(gctx, e.Conn, hosts.OpMeasure, probe.Request{ID: probe.Idle, Time: idleTime})
@@ -91,8 +78,8 @@ func (m *Measurer) OtherLoad(ctx context.Context) error {
 		})
 	}
 	err := g.Wait()
-	for i, e := range m.Hosts() {
-		m.otherLoad[e.Label()] = busy[i]
+	for i, e := range m.Ends.All() {
+		m.otherLoad[e.Conn.Label()] = busy[i]
 	}
 	return err
 }
@@ -100,14 +87,14 @@ func (m *Measurer) OtherLoad(ctx context.Context) error {
 // AddDatasets adds reading the source's largest stream and writing on the target.
 func (m *Measurer) AddDatasets(all *Rounds, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) {
 	spec := LargestStep(p).Send
-	read := m.OnHost(&m.Source, probe.Request{ID: probe.SourceRead, Send: &spec})
+	read := m.OnHost(&m.Ends.Source, probe.Request{ID: probe.SourceRead, Send: &spec})
 	at := ScratchParent(target)
-	write := m.OnHost(&m.Target, probe.Request{ID: probe.TargetWrite, Dataset: at})
+	write := m.OnHost(&m.Ends.Target, probe.Request{ID: probe.TargetWrite, Dataset: at})
 	switch {
 	case p.Steps() == 0:
-		read, write = m.skippedMeasurement(&m.Source, probe.SourceRead, nothingToSend), m.skippedMeasurement(&m.Target, probe.TargetWrite, nothingToSend)
+		read, write = m.skippedMeasurement(&m.Ends.Source, probe.SourceRead, nothingToSend), m.skippedMeasurement(&m.Ends.Target, probe.TargetWrite, nothingToSend)
 	case at == "":
-		write = m.skippedMeasurement(&m.Target, probe.TargetWrite, "a scratch dataset requires an unencrypted parent")
+		write = m.skippedMeasurement(&m.Ends.Target, probe.TargetWrite, "a scratch dataset requires an unencrypted parent")
 	}
 	switch r, w := wants(probe.SourceRead), wants(probe.TargetWrite); {
 	case r && w:
@@ -120,26 +107,26 @@ func (m *Measurer) AddDatasets(all *Rounds, p *plan.Plan, target *zfs.Listing, w
 }
 
 // OnHost returns a measurement of one host.
-func (m *Measurer) OnHost(e *Host, r probe.Request) Measurement {
-	return Measurement{probe.Title(r.ID) + " on " + e.Label(),
+func (m *Measurer) OnHost(e *ends.End, r probe.Request) Measurement {
+	return Measurement{probe.Title(r.ID) + " on " + e.Conn.Label(),
 		func(ctx context.Context) (*probe.Ceiling, error) { return m.measureHost(ctx, e, r) }}
 }
 
 // skippedMeasurement returns a measurement that is only reported as skipped.
-func (m *Measurer) skippedMeasurement(e *Host, id, why string) Measurement {
-	return Measurement{probe.Title(id) + " on " + e.Label(),
-		func(context.Context) (*probe.Ceiling, error) { return e.skipped(id, why), nil }}
+func (m *Measurer) skippedMeasurement(e *ends.End, id, why string) Measurement {
+	return Measurement{probe.Title(id) + " on " + e.Conn.Label(),
+		func(context.Context) (*probe.Ceiling, error) { return skipped(e, id, why), nil }}
 }
 
 // OnLink returns a measurement of the link from one host to the other.
-func (m *Measurer) OnLink(id string, from, to *Host) Measurement {
-	return Measurement{"the link from " + from.Label() + " to " + to.Label(),
+func (m *Measurer) OnLink(id string, from, to *ends.End) Measurement {
+	return Measurement{"the link from " + from.Conn.Label() + " to " + to.Conn.Label(),
 		func(ctx context.Context) (*probe.Ceiling, error) { return nil, m.measureLink(ctx, id, from, to) }}
 }
 
-func (m *Measurer) measureHost(ctx context.Context, e *Host, r probe.Request) (*probe.Ceiling, error) {
+func (m *Measurer) measureHost(ctx context.Context, e *ends.End, r probe.Request) (*probe.Ceiling, error) {
 	if !CanMeasure(m.Link.Wire, e) {
-		return e.skipped(r.ID, "zxfer does not run there"), nil
+		return skipped(e, r.ID, "zxfer does not run there"), nil
 	}
 	r.Time = m.Time
 	c, err := hosts.Call(ctx, e.Conn, hosts.OpMeasure, r)
@@ -152,20 +139,20 @@ func (m *Measurer) measureHost(ctx context.Context, e *Host, r probe.Request) (*
 	if err != nil {
 		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error()}
 	}
-	c.Host = e.Label()
+	c.Host = e.Conn.Label()
 	return &c, nil
 }
 
 // CanMeasure reports whether zxfer runs on the host.
-func CanMeasure(wire string, e *Host) bool {
-	return e.Local() || wire != transport.NC && e.Facts.NoAgent == ""
+func CanMeasure(wire string, e *ends.End) bool {
+	return e.Conn.Local() || wire != transport.NC && e.Facts.NoAgent == ""
 }
 
-func (e *Host) skipped(id, why string) *probe.Ceiling {
-	return &probe.Ceiling{ID: id, Host: e.Label(), Title: probe.Title(id), Skipped: "not measured: " + why}
+func skipped(e *ends.End, id, why string) *probe.Ceiling {
+	return &probe.Ceiling{ID: id, Host: e.Conn.Label(), Title: probe.Title(id), Skipped: "not measured: " + why}
 }
 
-func (m *Measurer) measureLink(ctx context.Context, id string, from, to *Host) error {
+func (m *Measurer) measureLink(ctx context.Context, id string, from, to *ends.End) error {
 	link, err := m.measureStreams(ctx, m.Link, id, from, to)
 	if err != nil || link == nil {
 		return err
@@ -180,7 +167,7 @@ func (m *Measurer) measureLink(ctx context.Context, id string, from, to *Host) e
 
 // addStreams repeats the measurement with more streams until the rate no longer grows. This shows
 // whether something other than capacity limited the link.
-func (m *Measurer) addStreams(ctx context.Context, id string, from, to *Host, last preflight.Link) (more []preflight.Link, err error) {
+func (m *Measurer) addStreams(ctx context.Context, id string, from, to *ends.End, last preflight.Link) (more []preflight.Link, err error) {
 	for last.MayBeLimited() && last.Streams < mostStreams {
 		c := m.Link
 		c.Streams = min(last.Streams*moreStreams, mostStreams)
@@ -198,11 +185,11 @@ func (m *Measurer) addStreams(ctx context.Context, id string, from, to *Host, la
 }
 
 // measureStreams measures one direction. It returns nil if that failed.
-func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id string, from, to *Host) (*preflight.Link, error) {
-	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
-		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
+func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id string, from, to *ends.End) (*preflight.Link, error) {
+	c := probe.Ceiling{ID: id, Host: from.Conn.Label(), Peer: to.Conn.Label(),
+		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Conn.Label(), to.Conn.Label(), choice.Wire, choice.Streams)}
 	if choice.Streams != m.Link.Streams {
-		defer m.Activity("the same with " + english.Plural(choice.Streams, "stream", ""))()
+		defer m.Reporter.Activity("the same with " + english.Plural(choice.Streams, "stream", ""))()
 	}
 	res, err := m.sendNoise(ctx, choice, from, to)
 	if ctx.Err() != nil {
@@ -223,7 +210,7 @@ func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id s
 	}
 	m.Ceilings = append(m.Ceilings, c)
 	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing about the link
-		m.Links = append(m.Links, preflight.MeasuredLink{Link: preflight.Link{From: from.Label()}, Failed: err.Error()})
+		m.Links = append(m.Links, preflight.MeasuredLink{Link: preflight.Link{From: from.Conn.Label()}, Failed: err.Error()})
 	}
 	if err != nil || c.Network == nil {
 		return nil, nil
@@ -239,14 +226,14 @@ func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id s
 	return &preflight.Link{
 		Spare:   spare >= 1,
 		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
-		From: from.Label(), To: to.Label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
+		From: from.Conn.Label(), To: to.Conn.Label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
 		Window: int(choice.Window), WriteMax: from.Facts.TCPWriteMax, ReadMax: to.Facts.TCPReadMax,
 		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
 	}, nil
 }
 
 // sendNoise sends generated data over a link.
-func (m *Measurer) sendNoise(ctx context.Context, choice connect.Link, from, to *Host) (connect.Result, error) {
+func (m *Measurer) sendNoise(ctx context.Context, choice connect.Link, from, to *ends.End) (connect.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Time+linkGrace)
 	defer cancel()
 	return connect.Run(ctx, choice, connect.From{Host: from.Conn, What: hosts.Noise{Time: m.Time}}, connect.To{Host: to.Conn, What: hosts.Nowhere{}}, connect.Count{}, nil)
@@ -260,18 +247,19 @@ func (m *Measurer) Expected(bytes uint64, bandLimit int64) *forecast.Expected {
 	}
 	for _, part := range forecast.Parts() {
 		measured := func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 && forecast.PartOf(c) == part }
-		if !slices.ContainsFunc(m.Ceilings, measured) && (part != forecast.PartLink || !m.sameHost()) {
+		if !slices.ContainsFunc(m.Ceilings, measured) && (part != forecast.PartLink || !m.Ends.SameHost()) {
 			e.Unmeasured = append(e.Unmeasured, part)
 		}
 	}
 	return e
 }
 
+// Machines returns the measured hosts.
 func (m *Measurer) Machines() forecast.Machines {
-	of := func(e *Host) forecast.Machine {
-		return forecast.Machine{Host: e.Label(), CPUs: float64(e.Facts.CPUs), OtherLoad: m.otherLoad[e.Label()]}
+	of := func(e *ends.End) forecast.Machine {
+		return forecast.Machine{Host: e.Conn.Label(), CPUs: float64(e.Facts.CPUs), OtherLoad: m.otherLoad[e.Conn.Label()]}
 	}
-	return forecast.NewMachines(of(&m.Source), of(&m.Target), m.sameHost() || m.Source.Facts.Boot != "" && m.Source.Facts.Boot == m.Target.Facts.Boot)
+	return forecast.NewMachines(of(&m.Ends.Source), of(&m.Ends.Target), m.Ends.SameMachine())
 }
 
 // ScratchParent returns the closest existing ancestor of the target that can hold a scratch
@@ -295,6 +283,11 @@ func LargestStep(p *plan.Plan) (most plan.Step) {
 	return most
 }
 
+// LargestStreamLink returns the link with the settings for the largest planned stream.
+func LargestStreamLink(e *ends.Ends, p *plan.Plan) connect.Link {
+	return e.Link.Resolve(p.Encrypted()).ForSize(LargestStep(p).Bytes)
+}
+
 // Measurement measures one part. A link measurement stores its own ceilings and returns nil.
 type Measurement struct {
 	title string // for messages
@@ -303,12 +296,15 @@ type Measurement struct {
 
 // Run runs the measurements in order and stores the ceilings.
 func (m *Measurer) Run(ctx context.Context, all Rounds) error {
+	if err := m.sampleLoad(ctx); err != nil {
+		return err
+	}
 	for i, round := range all {
 		title := fmt.Sprintf("measuring %d of %d: %s", i+1, len(all), round[0].title)
 		for _, other := range round[1:] {
 			title += ", " + other.title
 		}
-		done := m.Activity(title)
+		done := m.Reporter.Activity(title)
 		found := make([]*probe.Ceiling, len(round))
 		g, gctx := errgroup.WithContext(ctx)
 		for i, one := range round {
@@ -334,7 +330,7 @@ type Rounds [][]Measurement
 // AddPair adds a measurement of each end. They run concurrently only on separate machines,
 // because otherwise they would disturb each other.
 func (m *Measurer) AddPair(r *Rounds, source, target Measurement) {
-	if same, known := hosts.SameKernel(m.Source.Facts, m.Target.Facts); known && !same {
+	if same, known := hosts.SameKernel(m.Ends.Source.Facts, m.Ends.Target.Facts); known && !same {
 		*r = append(*r, []Measurement{source, target})
 		return
 	}

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transport"
@@ -80,8 +83,22 @@ func TestUnmeasuredParts(t *testing.T) {
 	require.Equal(t, []string{"source", "target"}, m.Expected(1e9, 0).Unmeasured)
 }
 
+// noHosts is a set of hosts that cannot be reached.
+type noHosts struct{}
+
+func (noHosts) Open(context.Context, hosts.Address) (hosts.Host, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// watcher receives the titles of activities.
+type watcher func(title string) (done func())
+
+func (watcher) Log(string)                            {}
+func (w watcher) Activity(title string) (done func()) { return w(title) }
+
 // measurerOf returns a measurer of the local host and beta with these facts.
-func measurerOf(a, b hosts.Facts, activity func(string) func()) *Measurer {
-	set, w := hosts.New(nil), &transport.Settings{}
-	return &Measurer{Source: Host{set.Get("", w), a}, Target: Host{set.Get("beta", w), b}, Activity: activity}
+func measurerOf(a, b hosts.Facts, activity watcher) *Measurer {
+	e := ends.New(hosts.New(noHosts{}), endpoint.Endpoint{}, endpoint.Endpoint{Host: "beta"}, &transport.Settings{})
+	e.Source.Facts, e.Target.Facts = a, b
+	return &Measurer{Ends: e, Reporter: activity}
 }
