@@ -35,37 +35,29 @@ func (t Task) isStream() bool {
 
 // openStream works as open, for a stream.
 func (t Task) openStream(ctx context.Context, link *tcp.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
-	var src transfer.Source
-	var sink transfer.Sink
+	e := transfer.Ends{Link: link}
 	if t.Read {
-		if src, err = t.streamSource(ctx, std); err != nil {
+		if e.Source, err = t.streamSource(ctx, std); err != nil {
 			return nil, err
 		}
 	}
 	if t.Write {
-		if sink, err = t.streamSink(ctx, std); err != nil {
-			if src != nil {
-				err = errors.Join(err, src.Close())
+		if e.Sink, err = t.streamSink(ctx, std); err != nil {
+			if e.Source != nil {
+				err = errors.Join(err, e.Source.Close())
 			}
 			return nil, err
 		}
 	}
 	return func() (res Result, err error) {
-		switch opt := t.Options.Options; {
-		case t.Read && t.Write:
-			res.Result, err = transfer.Copy(ctx, src, sink, opt, progress)
-		case t.Read:
-			res.Result, err = transfer.Send(ctx, src, link, opt, progress)
-		default:
-			res.Result, err = transfer.Receive(ctx, link, sink, opt, progress)
-		}
-		if src != nil {
-			if cerr := src.Close(); err == nil {
+		res.Result, err = transfer.Move(ctx, e, t.Options.Options, progress)
+		if e.Source != nil {
+			if cerr := e.Source.Close(); err == nil {
 				err = cerr
 			}
 		}
 		res.Device = Account{Size: res.Bytes, Block: t.Options.Block, Data: res.Bytes}
-		if w, ok := sink.(*deviceWriter); ok && err == nil {
+		if w, ok := e.Sink.(*deviceWriter); ok && err == nil {
 			w.account(&res.Device)
 		}
 		return res, err

@@ -95,7 +95,7 @@ func (l *Local) moveAttached(ctx context.Context, end Attached, t Task, progress
 		return res, err
 	}
 	defer leave()
-	return l.copyLocal(ctx, ends, t, progress)
+	return l.moveStream(ctx, ends, t, nil, progress)
 }
 
 // attachedEnds opens the ends of a task of which one is an Attached.

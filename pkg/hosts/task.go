@@ -83,10 +83,10 @@ func (t Task) attached() (Attached, bool) {
 	return a, ok
 }
 
-// options returns the options of the stream, which the source's end has if both are on this host. The source applies the
-// bandwidth limit.
+// options returns the options of a stream, which the source's end has if both are on this host. The source's host
+// applies the bandwidth limit.
 func (t Task) options() transfer.Options {
-	if _, received := t.From.(Attached); received {
+	if from, _ := t.kinds(); from.remote() {
 		options := OptionsOf(t.To)
 		options.BandLimit = 0
 		return options

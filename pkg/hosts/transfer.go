@@ -71,12 +71,10 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 	case ok:
 		d, err := device.Copy(ctx, d, link, l.std, progress)
 		return Result{Result: d.Result, Device: &d.Device}, err
-	case link == nil:
-		return l.copyLocal(ctx, l, t, progress)
-	case sends != nil:
-		return l.send(ctx, t.From, link, progress)
+	case kind(t.Moves()) == noise && link != nil:
+		return moveNoise(ctx, t, link)
 	}
-	return l.receive(ctx, link, t.To, progress)
+	return l.moveStream(ctx, l, t, link, progress)
 }
 
 // Connect opens the connections of a ticket for a later Transfer that dials with it.
@@ -201,83 +199,60 @@ func (l *Local) finishTest(ctx context.Context, link *tcp.Link) error {
 	return context.Cause(ctx)
 }
 
-func (l *Local) send(ctx context.Context, from From, link *tcp.Link, progress func(transfer.Progress)) (res Result, err error) {
-	if n, ok := from.(Noise); ok {
+// moveNoise measures a link.
+func moveNoise(ctx context.Context, t Task, link *tcp.Link) (res Result, err error) {
+	if n, sends := t.From.(Noise); sends {
 		res.Result, err = probe.SendNoise(ctx, link, n.Time)
-		return res, err
-	}
-	options := OptionsOf(from)
-	release, err := l.memory.Reserve(&options, len(link.Conns()), true)
-	if err != nil {
-		link.Abort(err)
-		return res, err
-	}
-	defer release()
-	src, err := l.OpenFrom(ctx, from)
-	if err != nil {
-		link.Abort(err)
-		return res, err
-	}
-	defer src.Close()
-	defer l.limits.Share(&options)()
-	res.Result, err = transfer.Send(ctx, src, link, options, progress)
-	res.AddAccounts(src, nil)
-	if err == nil {
-		res.Blocks = BlocksOf(src)
-	}
-	return res, CauseOf(src, err)
-}
-
-func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress func(transfer.Progress)) (res Result, err error) {
-	if _, ok := to.(Nowhere); ok {
+	} else {
 		res.Result, err = probe.ReceiveNoise(ctx, link)
-		return res, err
-	}
-	options := OptionsOf(to)
-	release, err := l.memory.Reserve(&options, len(link.Conns()), false)
-	if err != nil {
-		link.Abort(err)
-		return res, err
-	}
-	defer release()
-	sink, err := l.OpenTo(ctx, to)
-	if err != nil {
-		link.Abort(err)
-		return res, err
-	}
-	res.Result, err = transfer.Receive(ctx, link, sink, options, progress)
-	res.AddAccounts(nil, sink)
-	if err == nil {
-		l.addArrived(ctx, to, &res)
 	}
 	return res, err
 }
 
-// copyLocal moves data within this process.
-func (l *Local) copyLocal(ctx context.Context, ends Ends, t Task, progress func(transfer.Progress)) (res Result, err error) {
-	options := t.options()
-	release, err := l.memory.Reserve(&options, 0, false)
-	if err != nil {
-		return res, err
+// moveStream moves a stream between the ends of a task in this process and the link, which is nil for none.
+func (l *Local) moveStream(ctx context.Context, ends Ends, t Task, link *tcp.Link, progress func(transfer.Progress)) (res Result, err error) {
+	sends, receives, connections := true, true, 0
+	if link != nil {
+		from, to := t.kinds()
+		sends, receives, connections = to.remote(), from.remote(), len(link.Conns())
 	}
-	defer release()
-	src, err := ends.OpenFrom(ctx, t.From)
-	if err != nil {
-		return res, err
-	}
-	defer src.Close()
-	sink, err := ends.OpenTo(ctx, t.To)
-	if err != nil {
-		return res, err
-	}
-	defer l.limits.Share(&options)()
-	res.Result, err = transfer.Copy(ctx, src, sink, options, progress)
-	res.AddAccounts(src, sink)
+	options, e := t.options(), transfer.Ends{Link: link}
+	release, err := l.memory.Reserve(&options, connections, !receives)
 	if err == nil {
-		res.Blocks = BlocksOf(src)
+		defer release()
+		if sends {
+			e.Source, err = ends.OpenFrom(ctx, t.From)
+		}
+	}
+	if err == nil && receives {
+		if e.Sink, err = ends.OpenTo(ctx, t.To); err != nil && e.Source != nil {
+			_ = e.Source.Close() // it did nothing
+		}
+	}
+	if err != nil {
+		if link != nil {
+			link.Abort(err)
+		}
+		return res, err
+	}
+	if res, err = MoveStream(ctx, e, options, &l.limits, progress); err == nil {
 		l.addArrived(ctx, t.To, &res)
 	}
-	return res, CauseOf(src, err)
+	return res, err
+}
+
+// MoveStream moves a stream within its limits, closes the source, and returns the accounts of the ends.
+func MoveStream(ctx context.Context, e transfer.Ends, o transfer.Options, limits *transfer.Limits, progress func(transfer.Progress)) (res Result, err error) {
+	defer limits.Share(&o)()
+	res.Result, err = transfer.Move(ctx, e, o, progress)
+	res.addAccounts(e.Source, e.Sink)
+	if s, ok := e.Source.(*blockStream); ok && err == nil {
+		res.Blocks = s.filter.Blocks()
+	}
+	if e.Source != nil {
+		_ = e.Source.Close() // if it failed, Move has closed it
+	}
+	return res, CauseOf(e.Source, err)
 }
 
 // OpenFrom opens a source end in this process.
@@ -345,17 +320,8 @@ func (s *blockStream) Read(b []byte) (int, error) { return s.filter.Read(b) }
 
 func (s *blockStream) Worked() int64 { return s.filter.Worked() }
 
-// BlocksOf returns the number of blocks that a stream of SelectBlocks had, 0 for other sources. Call it
-// after a successful transfer.
-func BlocksOf(src transfer.Source) uint64 {
-	if s, ok := src.(*blockStream); ok {
-		return s.filter.Blocks()
-	}
-	return 0
-}
-
-// AddAccounts adds the counts of the ends in this process.
-func (r *Result) AddAccounts(src transfer.Source, sink transfer.Sink) {
+// addAccounts adds the counts of the ends in this process.
+func (r *Result) addAccounts(src transfer.Source, sink transfer.Sink) {
 	if v, ok := sink.(*volumeSink); ok {
 		a := v.target.Account()
 		r.Device = &a

@@ -8,6 +8,24 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
+// Ends are the ends of a stream in this process. One of them is nil.
+type Ends struct {
+	Source Source
+	Sink   Sink
+	Link   *tcp.Link
+}
+
+// Move moves a stream from one end to the other: see Copy, Send and Receive.
+func Move(ctx context.Context, e Ends, opt Options, progress func(Progress)) (Result, error) {
+	switch {
+	case e.Link == nil:
+		return Copy(ctx, e.Source, e.Sink, opt, progress)
+	case e.Sink == nil:
+		return Send(ctx, e.Source, e.Link, opt, progress)
+	}
+	return Receive(ctx, e.Link, e.Sink, opt, progress)
+}
+
 // Copy copies a Source to a Sink on one host through a ring. It commits the Sink only if the
 // Source ended well, and withholds the tail until then. The error is the cause. On failure,
 // Copy closes the Source.

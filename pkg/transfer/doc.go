@@ -7,7 +7,7 @@
 //   - Link: the connections to the other host (package tcp). Its ends: [Outgoing], [Incoming].
 //   - Tail: the last bytes of a stream, withheld from the Sink until the end is verified.
 //   - Lifecycle: runs one transfer, from its start to commit or abort. Package device uses it, too.
-//   - Engine: the code that a Lifecycle runs: [Send], [Receive], [Copy], and blocks in package device.
+//   - Engine: the code that a Lifecycle runs: [Send], [Receive] and [Copy], which [Move] chooses, and those of package device.
 //
 // A Sink is committed only if the source succeeded and the byte and frame counts match. The
 // digest must match, too, except on the zero-copy path. Otherwise the Sink is aborted.

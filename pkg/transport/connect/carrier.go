@@ -313,20 +313,12 @@ func (c agentlessCarrier) run(ctx context.Context, m *session) error {
 			if err != nil {
 				return err
 			}
-			defer src.Close()
-			defer c.limits.Share(&options)()
-			res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
-			both := hosts.Result{Result: res}
-			both.AddAccounts(src, sink)
-			if err == nil {
-				both.Blocks = hosts.BlocksOf(src)
-			}
-			m.account(both)
+			res, err := hosts.MoveStream(ctx, transfer.Ends{Source: src, Sink: sink}, options, c.limits, m.monitor.both)
+			m.account(res)
 			if _, ok := m.from.What.(hosts.Noise); ok {
 				m.setPace(res.Busy())
 			}
-			_ = src.Close() // if it failed, Copy has closed it
-			return hosts.CauseOf(src, err)
+			return err
 		})
 		return nil // the loss of the target must not close the source's connection, which others may use
 	})
