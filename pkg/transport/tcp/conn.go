@@ -170,9 +170,6 @@ func (c *Conn) SetSilence(d time.Duration) { c.silence = d }
 func (c *Conn) ReadHeader(b *Block) (Header, error) {
 	if c.silence > 0 {
 		_ = c.tcp.SetReadDeadline(time.Now().Add(c.silence)) // if this fails, so does the read
-		if c.interrupted.Load() {
-			_ = c.tcp.SetReadDeadline(pastDeadline())
-		}
 	}
 	head := b.buf[b.off-HeaderSize : b.off]
 	if err := c.read(head); err != nil {
@@ -232,15 +229,15 @@ func (c *Conn) read(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	if c.interrupted.Load() { // Finish sets a later deadline, which must not revive reads
-		return os.ErrDeadlineExceeded
-	}
 	if c.records == nil { // frameBuffer counts its own waits, without decryption
 		c.readWait.Start()
 		defer c.readWait.Stop()
 	}
 	n := 0
 	for n < len(p) {
+		if c.interrupted.Load() { // a later deadline must not revive reads
+			return os.ErrDeadlineExceeded
+		}
 		c.setLowat(len(p)-n, n > 0)
 		k, err := c.rw.Read(p[n:])
 		n += k

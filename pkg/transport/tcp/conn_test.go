@@ -248,6 +248,29 @@ func TestFinishKeepsReadsInterrupted(t *testing.T) {
 	}
 }
 
+// TestInterruptEndsHalfFrame expects an interrupt to end the read of a frame that arrives in parts, although the next
+// part is there and Finish has set a later deadline.
+func TestInterruptEndsHalfFrame(t *testing.T) {
+	t.Parallel()
+	_, b := pairLink(t, Plain, 1)
+	c := b.Conns()[0]
+	c.rw = &partly{Conn: c.rw, read: func(p []byte) (int, error) {
+		c.interrupt(false)
+		require.NoError(t, c.tcp.SetReadDeadline(time.Time{}))
+		return 1, nil
+	}}
+	_, err := c.ReadHeader(NewBlock(100, 0))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// partly is a connection whose reads return what read returns.
+type partly struct {
+	net.Conn
+	read func(p []byte) (int, error)
+}
+
+func (c *partly) Read(p []byte) (int, error) { return c.read(p) }
+
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	// A slow machine may delay a frame by more than the limit. The test then retries with a
