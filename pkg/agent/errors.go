@@ -48,7 +48,6 @@ func sentinels() []sentinel {
 		{"canceled", context.Canceled},
 		{"deadline", context.DeadlineExceeded},
 		{"cut", tcp.ErrConnectionLost},
-		{"truncated", tcp.ErrTruncated},
 		{"tampered", tcp.ErrTampered},
 		{"dial", tcp.ErrDial},
 		{"nobody", tcp.ErrNoPeer},

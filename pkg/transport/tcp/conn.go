@@ -296,9 +296,6 @@ func (c *Conn) interrupt(keepWrites bool) {
 var (
 	// ErrConnectionLost means that a connection broke, fell silent or ended early. A retry may succeed.
 	ErrConnectionLost = errors.New("connection lost")
-	// ErrTruncated is an ErrConnectionLost of a connection that was closed properly, but before its
-	// authenticated end.
-	ErrTruncated = fmt.Errorf("%w: no authenticated end of data", ErrConnectionLost)
 	// ErrTampered means that a frame or TLS record does not match its tag, or that no correct
 	// peer sends it. An attacker, broken memory or network hardware changed it.
 	ErrTampered = errors.New("frame was modified in transit")
@@ -308,7 +305,10 @@ var (
 	ErrNoPeer = errors.New("nobody connected")
 )
 
-// classify wraps an error of a connection in ErrTruncated, ErrTampered or ErrConnectionLost.
+// errTruncated means that a connection was closed properly, but before its authenticated end.
+var errTruncated = fmt.Errorf("%w: no authenticated end of data", ErrConnectionLost)
+
+// classify wraps an error of a connection in errTruncated, ErrTampered or ErrConnectionLost.
 func classify(err error) error {
 	var op *net.OpError
 	var record tls.RecordHeaderError
@@ -316,7 +316,7 @@ func classify(err error) error {
 	case errors.Is(err, ErrConnectionLost), errors.Is(err, ErrTampered):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return ErrTruncated
+		return errTruncated
 	case errors.As(err, &record):
 		return fmt.Errorf("%w: %w", ErrTampered, err)
 	case errors.As(err, &op) && (op.Op == "local error" || op.Op == "remote error"):

@@ -74,7 +74,7 @@ func TestFramesArriveUnchanged(t *testing.T) {
 			account.StreamBytes--
 			require.ErrorIs(t, b.CheckEnd(account), ErrTampered)
 			_, err = b.ReadFrame(in)
-			require.ErrorIs(t, err, ErrTruncated, "the end of the connection is not the end of the stream")
+			require.ErrorIs(t, err, errTruncated, "the end of the connection is not the end of the stream")
 			require.ErrorIs(t, err, ErrConnectionLost)
 			// The other direction is still open.
 			require.NoError(t, b.WriteControl(Ack, 0, nil))
@@ -512,14 +512,14 @@ func TestEveryChangeIsDetected(t *testing.T) {
 	}
 	n, err := read(good)
 	require.Equal(t, 3, n)
-	require.ErrorIs(t, err, ErrTruncated)
+	require.ErrorIs(t, err, errTruncated)
 	for i := range good {
 		for bit := range 8 {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << bit
 			n, err := read(bad)
 			require.Equal(t, i/frame, n, "byte %d bit %d: a changed frame was accepted", i, bit)
-			if errors.Is(err, ErrTruncated) {
+			if errors.Is(err, errTruncated) {
 				// A changed bit enlarged the length.
 				require.Contains(t, []int{4, 5, 6, 7}, i%frame, "byte %d bit %d", i, bit)
 				continue
@@ -540,7 +540,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 	for i := range good {
 		n, err := read(good[:i])
 		require.Equal(t, i/frame, n)
-		require.ErrorIs(t, err, ErrTruncated)
+		require.ErrorIs(t, err, errTruncated)
 	}
 }
 
