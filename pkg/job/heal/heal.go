@@ -350,22 +350,19 @@ func (h *healJob) addObjects(d zfs.Damage) (damaged []string) {
 func (h *healJob) planDataset(ctx context.Context, name string, base bool) error {
 	out, err := h.copies.choose(ctx, name)
 	h.datasets, h.report.Datasets = append(h.datasets, out), append(h.report.Datasets, out.report)
-	version := h.report.ZFS
-	if err == nil && base && preflight.CanHeal(version) {
+	capable := preflight.CanHeal(h.report.ZFS)
+	if err == nil && base && capable {
 		err = h.chooseBase(ctx, out)
 	}
-	if ctx.Err() != nil && err != nil {
+	switch {
+	case ctx.Err() != nil && err != nil:
 		return err
-	}
-	if err != nil {
-		out.report.Why, out.report.Remedy, out.err = err.Error(), fault.HintOf(err), err
-	}
-	if !preflight.CanHeal(version) {
-		out.err = fault.Refusef("", "OpenZFS %s cannot heal blocks; version 2.2 and later can", version)
-		out.report.Why, out.report.Remedy = out.err.Error(), ""
-	}
-	if out.report.Why == "" {
+	case !capable:
+		err = fault.Refusef("", "OpenZFS %s cannot heal blocks; version 2.2 and later can", h.report.ZFS)
+	case err == nil:
 		out.chooseBlocks(&h.found)
+		return nil
 	}
+	out.report.Why, out.report.Remedy, out.err = err.Error(), fault.HintOf(err), err
 	return nil
 }

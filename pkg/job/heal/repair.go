@@ -53,8 +53,7 @@ func RepairOf(ctx context.Context, req Request, at *hosts.Set, d zfs.Damage, err
 	var n repairCounts
 	switch {
 	case d.Unlisted:
-		n.unsure++
-		n.because("ZFS does not list the errors: " + unlistedReason(d.Reason))
+		n.add(&n.unsure, 1, "ZFS does not list the errors: "+unlistedReason(d.Reason))
 	case err != nil:
 		n.failed(err)
 	default:
@@ -82,20 +81,20 @@ type repairCounts struct {
 	why                string // the first reason
 }
 
-func (n *repairCounts) because(why string) {
-	if n.why == "" {
+// add adds errors to one of the counts.
+func (n *repairCounts) add(to *int, number int, why string) {
+	if *to += number; number > 0 && n.why == "" {
 		n.why = why
 	}
 }
 
 // failed counts an error that prevents a repair, or the decision.
 func (n *repairCounts) failed(err error) {
+	to := &n.unsure
 	if isDecided(err) {
-		n.none++
-	} else {
-		n.unsure++
+		to = &n.none
 	}
-	n.because(err.Error())
+	n.add(to, 1, err.Error())
 }
 
 func (n *repairCounts) state() string {
@@ -128,8 +127,7 @@ func (n *repairCounts) count(ctx context.Context, h *healJob, d zfs.Damage) {
 	for _, t := range h.report.Objects {
 		i := slices.IndexFunc(h.datasets, func(d *healing) bool { return d.report.Dataset == t.Dataset })
 		if i < 0 && t.Dataset != "" {
-			n.unsure++
-			n.because("not all damaged datasets were checked")
+			n.add(&n.unsure, 1, "not all damaged datasets were checked")
 			continue
 		}
 		h.explain(t)
@@ -137,14 +135,11 @@ func (n *repairCounts) count(ctx context.Context, h *healJob, d zfs.Damage) {
 		case i >= 0 && h.datasets[i].err != nil:
 			n.failed(h.datasets[i].err)
 		case t.Outcome == NotHealed:
-			n.none++
-			n.because(t.Why)
+			n.add(&n.none, 1, t.Why)
 		case t.Outcome == Unknown:
-			n.unsure++
-			n.because(t.Why)
+			n.add(&n.unsure, 1, t.Why)
 		case h.datasets[i].report.Note != "":
-			n.unsure++
-			n.because(h.datasets[i].report.Copy + ": " + h.datasets[i].report.Note)
+			n.add(&n.unsure, 1, h.datasets[i].report.Copy+": "+h.datasets[i].report.Note)
 		default:
 			n.full++
 			if good := h.datasets[i].report.Copy; !slices.Contains(n.copies, good) {
@@ -152,12 +147,6 @@ func (n *repairCounts) count(ctx context.Context, h *healJob, d zfs.Damage) {
 			}
 		}
 	}
-	if d.PoolErrors > 0 {
-		n.none += d.PoolErrors
-		n.because("the pool has " + english.Plural(d.PoolErrors, "error", "") + " in its metadata or in destroyed data")
-	}
-	if d.More > 0 {
-		n.unsure += d.More
-		n.because("the list of errors is too long")
-	}
+	n.add(&n.none, d.PoolErrors, "the pool has "+english.Plural(d.PoolErrors, "error", "")+" in its metadata or in destroyed data")
+	n.add(&n.unsure, d.More, "the list of errors is too long")
 }

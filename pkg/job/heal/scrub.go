@@ -120,24 +120,20 @@ func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 		}
 	}
 	for _, t := range h.report.Objects {
-		known := slices.ContainsFunc(h.report.Datasets, func(d *Dataset) bool { return d.Dataset == t.Dataset && d.Healed })
-		switch {
+		switch healed := slices.ContainsFunc(h.report.Datasets, func(d *Dataset) bool { return d.Dataset == t.Dataset && d.Healed }); {
 		case now.Unlisted, !h.report.Scrubbed:
 			t.Outcome, t.Why = Unknown, unsure
 		case !left[t.Shown] && (t.Dataset == "" || !left[newest(&t.DamagedObject)]):
 			t.Outcome, t.Why, t.Remedy = Healed, "", ""
 			continue
+		case healed && t.Snapshot == "":
+			t.Outcome, t.Why = NotHealed, "it is metadata, or the copy has different blocks"
+		case healed:
+			t.Outcome, t.Why = NotHealed, "the current data does not share its blocks, or they are metadata"
+		case t.Dataset != "":
+			t.Outcome, t.Why = NotHealed, "the last scrub found it: run the same command again"
 		default:
 			t.Outcome = NotHealed
-			if !known && t.Dataset != "" {
-				t.Why = "the last scrub found it: run the same command again"
-			}
-			if known {
-				t.Why = "the current data does not share its blocks, or they are metadata"
-			}
-			if known && t.Snapshot == "" {
-				t.Why = "it is metadata, or the copy has different blocks"
-			}
 		}
 		h.explain(t)
 		remain++
