@@ -48,6 +48,8 @@ type Finding struct {
 	Remedy   string   `json:"remedy,omitempty"`   // a command if there is one
 	// Consent means that the user may permit it with the flags in Remedy.
 	Consent bool `json:"consent,omitempty"`
+	// Unchecked means that the host's policy forbids the check.
+	Unchecked bool `json:"-"`
 	// The most recent versions of Source and Target, newest first, as evidence.
 	SourceVersions []string `json:"source_versions,omitempty"`
 	TargetVersions []string `json:"target_versions,omitempty"`

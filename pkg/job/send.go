@@ -43,6 +43,7 @@ type Send struct {
 	Clock      func() time.Time
 	Retries    int      // per dataset, after interruptions
 	SkipChecks []string // IDs of preflight checks to skip
+	AllChecks  bool     // the command cannot skip checks
 }
 
 // RunSend runs `zxfer send`. It returns the report also with an error. Errors are Refused if

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/jobtest"
 	"zxfer/pkg/plan"
@@ -63,4 +64,14 @@ func TestPartial(t *testing.T) {
 		{Name: "b", Properties: map[string]zfs.Property{"receive_resume_token": {Value: "1-no-token"}}},
 	}}
 	require.Empty(t, NeededByResume(l), "an invalid token needs no snapshot")
+}
+
+// TestHintToSkipCheck expects a hint to skip a failed check only from a command that can.
+func TestHintToSkipCheck(t *testing.T) {
+	t.Parallel()
+	for all, want := range map[bool]string{false: "mend it\n{{skip-check space}} skips this check", true: "mend it"} {
+		j := New(Send{AllChecks: all}, hosts.New(nil), Quiet{})
+		j.Report.Plan, j.Report.Findings = &plan.Plan{}, []finding.Finding{{ID: "space", Severity: finding.Fail, Summary: "full", Remedy: "mend it"}}
+		require.Equal(t, want, fault.HintOf(j.admit()))
+	}
 }

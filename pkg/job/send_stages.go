@@ -192,7 +192,11 @@ func (t *Job) evaluate() {
 
 // admit refuses a plan with conflicts or blocking findings.
 func (t *Job) admit() error {
-	return finding.Refusal(slices.Concat(t.Report.Plan.Conflicts, preflight.Blocking(t.Report.Findings, t.Request.SkipChecks)))
+	block := preflight.Blocking(t.Report.Findings, t.Request.SkipChecks)
+	if t.Request.AllChecks {
+		block = finding.Failed(t.Report.Findings)
+	}
+	return finding.Refusal(slices.Concat(t.Report.Plan.Conflicts, block))
 }
 
 // wireReport describes the transport of a plan's streams.

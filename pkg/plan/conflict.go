@@ -49,6 +49,7 @@ type jsonConflict struct {
 	Evidence       string           `json:"-"`
 	Remedy         string           `json:"hint,omitempty"`
 	Consent        bool             `json:"-"`
+	Unchecked      bool             `json:"-"`
 	SourceVersions []string         `json:"source_versions,omitempty"`
 	TargetVersions []string         `json:"target_versions,omitempty"`
 }

@@ -31,9 +31,6 @@ const (
 	PathID = "way"
 )
 
-// UncheckedPrefix starts the summary of a check that a host's policy forbids.
-const UncheckedPrefix = "not checked: "
-
 // Host is one end of a transfer.
 type Host struct {
 	Name string `json:"name"` // for messages
@@ -229,7 +226,7 @@ func (c Check) evaluateHosts(in *Input) []finding.Finding {
 		case h.System != nil:
 			found = c.host(h.System)
 		case h.UnreadReason != "":
-			found = findings(finding.Finding{Severity: finding.Note, Summary: UncheckedPrefix + h.UnreadReason})
+			found = findings(finding.Finding{Severity: finding.Note, Unchecked: true, Summary: "not checked: " + h.UnreadReason})
 		}
 		for _, f := range found {
 			f.Host = h.Name

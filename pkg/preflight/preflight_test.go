@@ -241,7 +241,7 @@ func TestUnreadableHost(t *testing.T) {
 	reading := slices.DeleteFunc(hostChecks(), func(c Check) bool { return c.host == nil })
 	require.Len(t, found, len(reading))
 	for i, f := range found {
-		require.Equal(t, finding.Finding{ID: reading[i].ID, Host: "beta", Severity: finding.Note, Summary: "not checked: it is not for this key"}, f)
+		require.Equal(t, finding.Finding{ID: reading[i].ID, Host: "beta", Severity: finding.Note, Unchecked: true, Summary: "not checked: it is not for this key"}, f)
 	}
 	in.Target.UnreadReason = ""
 	require.NotContains(t, strings.Join(ids(Doctor(in, func(string) bool { return false })), " "), "@beta")

@@ -102,6 +102,8 @@ type Ceiling struct {
 	Limit string `json:"limited_by,omitempty"`
 	// Skipped is the reason why there is no measurement.
 	Skipped string `json:"skipped,omitempty"`
+	// Forbidden means that the policy of a host is the reason.
+	Forbidden bool `json:"-"`
 }
 
 // errSkipped reports a measurement that this host cannot run.

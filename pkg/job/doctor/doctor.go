@@ -377,12 +377,12 @@ func (d *doctor) grants() (all []Grant) {
 		}
 		for _, f := range d.report.Findings {
 			if f.Host == g.Host {
-				sort(f.ID, strings.HasPrefix(f.Summary, preflight.UncheckedPrefix))
+				sort(f.ID, f.Unchecked)
 			}
 		}
 		for _, c := range d.report.Ceilings {
 			if c.Host == g.Host || c.Peer == g.Host {
-				sort(c.ID, strings.Contains(c.Skipped, hosts.ErrForbidden.Error()))
+				sort(c.ID, c.Forbidden)
 			}
 		}
 		all = append(all, g)

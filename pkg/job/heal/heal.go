@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
@@ -281,10 +280,7 @@ func (h *healJob) healAll(ctx context.Context) error {
 		case ctx.Err() != nil, fault.ClassOf(err) == fault.Interrupted:
 			return fault.Interrupt("the same command resumes", cmp.Or(err, ctx.Err()))
 		case err != nil:
-			hints := slices.DeleteFunc(strings.Split(fault.HintOf(err), "\n"), func(l string) bool {
-				return strings.HasSuffix(l, " skips this check") // heal does not have --skip-check
-			})
-			d.report.Why, d.report.Remedy = err.Error(), strings.Join(hints, "\n")
+			d.report.Why, d.report.Remedy = err.Error(), fault.HintOf(err)
 			h.rep.Log(d.report.Dataset + ": not healed") // the report has the reason
 		default:
 			d.report.Healed, d.report.Partial = true, false

@@ -89,7 +89,7 @@ func (h *healJob) healSnapshot(ctx context.Context, d *healing) error {
 	}()
 	name := zfs.HealPrefix + h.req.SnapshotSuffix
 	sent, err := job.RunSend(ctx, job.Send{
-		Source: source, Target: target, TakeSnapshot: name, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
+		Source: source, Target: target, TakeSnapshot: name, AllChecks: true, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
 	}, h.at, &backgroundReporter{Reporter: h.rep, text: "sending the changes of " + source.String() + " to " + target.String()})
 	if err != nil {

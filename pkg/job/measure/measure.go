@@ -137,7 +137,7 @@ func (m *Measurer) measureHost(ctx context.Context, e *ends.End, r probe.Request
 		return nil, err
 	}
 	if err != nil {
-		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error()}
+		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error(), Forbidden: errors.Is(err, hosts.ErrForbidden)}
 	}
 	c.Host = e.Conn.Label()
 	return &c, nil
@@ -196,7 +196,7 @@ func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id s
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		c.Skipped = err.Error()
+		c.Skipped, c.Forbidden = err.Error(), errors.Is(err, hosts.ErrForbidden)
 	} else {
 		sent, received := res.Sent.NoiseRate, res.Received.NoiseRate
 		c.Seconds, c.CPU, c.PeerCPU = received.Seconds, sent.CPU, received.CPU
