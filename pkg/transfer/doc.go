@@ -10,7 +10,7 @@
 //   - Engine: the code that a Lifecycle runs: [Send], [Receive] and [Copy], which [Move] chooses, and those of package device.
 //
 // A Sink is committed only if the source succeeded and the byte and frame counts match. The
-// digest must match, too, except on the zero-copy path. Otherwise the Sink is aborted.
+// digest must match, too, unless the receiver splices. Otherwise the Sink is aborted.
 //
 // Errors name the part that failed: the Source's or Sink's own error, a [*PeerError] from the
 // other end, tcp.ErrConnectionLost for a broken network (only this one is worth a retry),

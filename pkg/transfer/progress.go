@@ -63,7 +63,7 @@ type Result struct {
 	Progress
 	WireBytes int64  `json:"wire_bytes"` // including headers and tags
 	Frames    int64  `json:"frames"`
-	Digest    string `json:"digest,omitempty"` // hex xxh3-128 of the stream; "" on the zero-copy path
+	Digest    string `json:"digest,omitempty"` // hex xxh3-128 of the stream; "" if this end spliced it
 	// NoiseRate is set if noise was sent to measure the network path.
 	NoiseRate *NoiseRate `json:"pace,omitempty"`
 }

@@ -27,10 +27,6 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 	}
 	s.ring = newRing(opt.Buffer, opt.Block, 0)
 	s.reader = newReader(src, s.ring, s.maxFrame)
-	if p, ok := src.(PipeSource); ok && link.Mode() == tcp.Plain && len(link.Conns()) == 1 && s.compress == nil {
-		s.pipe = p
-		s.reader.meter.waitOut = exceptWait(s.out.Empty[0])
-	}
 	res, err := (&Lifecycle{Engine: s, Stall: opt.Stall, Report: progress, End: s.out}).Run(ctx)
 	s.ring.unmap()
 	res.Frames, res.Digest = int64(s.frames), s.digest
@@ -47,7 +43,6 @@ type sendEngine struct {
 	ring     *ring
 	reader   *reader
 	compress *compressStage // nil without compression
-	pipe     PipeSource     // nil except on the zero-copy path
 
 	frames uint64
 	digest string
@@ -55,11 +50,7 @@ type sendEngine struct {
 
 // Move sends the stream and its End frames, and waits for the receiver.
 func (s *sendEngine) Move(ctx context.Context, fail func(error)) error {
-	feed := s.copy
-	if s.pipe != nil {
-		feed = s.splice
-	}
-	account, err := feed(ctx, fail)
+	account, err := s.copy(ctx, fail)
 	if err == nil {
 		_, err = s.out.End(ctx, account)
 	}

@@ -43,15 +43,6 @@ type Sink interface {
 	Name() string
 }
 
-// PipeSource is a Source that can be spliced from its pipe. After the end of the pipe, the
-// reader calls Wait, which returns nil or the producer's error.
-type PipeSource interface {
-	Source
-	// Pipe returns the read end, which must be non-blocking (see os.NewFile).
-	Pipe() *os.File
-	Wait() error
-}
-
 // PipeSink is a Sink that can be spliced to its pipe. Writes and splices may alternate.
 type PipeSink interface {
 	Sink

@@ -116,8 +116,7 @@ func parseHeader(b []byte) (Header, error) {
 type Account struct {
 	Bytes  uint64 // of the stream
 	Frames uint64 // Data frames of the stream
-	// Digest is the xxh3-128 of the stream, big-endian. Digested is false on the zero-copy
-	// path, which computes no digest.
+	// Digest is the xxh3-128 of the stream, big-endian, if Digested is set.
 	Digest   [16]byte
 	Digested bool
 	// StreamBytes and StreamFrames are the totals of this connection.

@@ -10,88 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Zero-copy between pipes and connections in mode plain, by splice(2). io.Copy splices only
-// from a socket to a pipe, and cannot stop at the end of a payload.
+// Zero-copy from connections to pipes in mode plain, by splice(2). io.Copy cannot stop at the end of a payload.
 
 // ErrPipe means that splicing failed at the pipe, not at the network.
 var ErrPipe = errors.New("pipe broke")
-
-// SpliceFrom sends one Data frame. Its payload is the next h.Raw bytes of a pipe, which must
-// already hold them.
-func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
-	if c.mode != Plain {
-		return errors.New("only mode plain can move data without reading it")
-	}
-	socket, err := c.tcp.SyscallConn()
-	if err != nil {
-		return c.sendError(err)
-	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	if c.broken {
-		return c.sendError(io.ErrClosedPipe)
-	}
-	h.Payload = int(h.Raw)
-	var head [HeaderSize]byte
-	h.put(head[:])
-	todo, left := head[:], h.Payload
-	var serr error
-	// Do not hold the pipe while waiting for the socket, because closing the pipe would wait,
-	// too.
-	err = socket.Write(func(to uintptr) bool {
-		c.writeWait.Stop()
-		todo, left, serr = c.spliceSome(int(to), pipe, todo, left)
-		if serr == unix.EAGAIN {
-			c.writeWait.Start()
-			return false
-		}
-		return true
-	})
-	c.writeWait.Stop()
-	if serr != nil || err != nil {
-		c.broken = true
-		return c.sendError(errors.Join(serr, err))
-	}
-	c.sent++
-	c.out.add(h)
-	c.wireBytes.Add(int64(HeaderSize + h.Payload))
-	return nil
-}
-
-// spliceSome sends the rest of a header and payload until the socket is full (EAGAIN).
-func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) ([]byte, int, error) {
-	for len(head) > 0 {
-		n, err := unix.SendmsgN(to, head, nil, nil, unix.MSG_MORE|unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return head, left, err
-		}
-		head = head[n:]
-	}
-	for left > 0 {
-		var n int64
-		err := control(pipe, func(from int) (err error) {
-			n, err = unix.Splice(from, nil, to, nil, left, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-			return err
-		})
-		switch {
-		case err == unix.EINTR:
-		case err == unix.EAGAIN: // the pipe holds the bytes, so the socket is full
-			return head, left, err
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.ETIMEDOUT):
-			return head, left, err
-		case err != nil:
-			return head, left, fmt.Errorf("%w: %w", ErrPipe, err)
-		case n == 0:
-			return head, left, fmt.Errorf("%w: %d bytes missing", ErrPipe, left)
-		default:
-			left -= int(n)
-		}
-	}
-	return head, left, nil
-}
 
 // SpliceTo moves the next n bytes of a Data frame's payload to a pipe. full counts the wait for
 // room in the pipe. Errors of the pipe match ErrPipe, all others ErrConnectionLost.
@@ -184,38 +106,4 @@ func ready(fd int, events int16) bool {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	n, err := unix.Poll(poll, 0)
 	return n > 0 || err != nil && err != unix.EINTR
-}
-
-// WaitPipe waits until a pipe holds bytes and returns how many. It returns io.EOF if the pipe
-// is empty and has no writers. empty counts the wait.
-func WaitPipe(pipe syscall.RawConn, empty *WaitTimer) (n int, err error) {
-	rerr := pipe.Read(func(fd uintptr) bool {
-		empty.Stop()
-		for {
-			// TIOCINQ is FIONREAD. On a pipe it does not distinguish empty from ended.
-			if n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ); n > 0 || err != nil {
-				return true
-			}
-			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			_, perr := unix.Poll(poll, 0)
-			switch {
-			case perr == unix.EINTR:
-			case perr != nil:
-				err = perr
-				return true
-			case poll[0].Revents&unix.POLLIN != 0: // arrived between the two calls
-			case poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0:
-				err = io.EOF
-				return true
-			default:
-				empty.Start()
-				return false
-			}
-		}
-	})
-	empty.Stop()
-	if err == nil {
-		err = rerr
-	}
-	return n, err
 }

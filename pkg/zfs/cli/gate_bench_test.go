@@ -3,7 +3,6 @@ package cli_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"testing"
@@ -122,15 +121,12 @@ func newPipedStream(b *testing.B, stream []byte) *pipedStream {
 }
 
 func (s *pipedStream) Name() string               { return "stream" }
-func (s *pipedStream) Pipe() *os.File             { return s.r }
-func (s *pipedStream) Wait() error                { return nil }
 func (s *pipedStream) Close() error               { return s.r.Close() }
 func (s *pipedStream) Read(p []byte) (int, error) { return s.r.Read(p) }
 
 var (
-	_ transfer.PipeSink   = (*gateSink)(nil)
-	_ transfer.PipeSource = (*pipedStream)(nil)
-	_ io.Reader           = (*pipedStream)(nil)
+	_ transfer.PipeSink = (*gateSink)(nil)
+	_ transfer.Source   = (*pipedStream)(nil)
 )
 
 // BenchmarkGateOnWires moves a stream from a pipe to a pipe with a gate, over loopback and

@@ -76,13 +76,6 @@ func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error) {
 // Name returns "zfs send DATASET@SNAPSHOT".
 func (s *SendSource) Name() string { return s.name }
 
-// Pipe returns the read end of the child's stdout, for splice(2). After its end, call Wait to check
-// that the stream is complete.
-func (s *SendSource) Pipe() *os.File { return s.r }
-
-// Wait waits for the end of the child. It returns nil if the stream is complete.
-func (s *SendSource) Wait() error { return s.p.wait() }
-
 // Read reads from the stream. io.EOF means that zfs send exited with status 0.
 func (s *SendSource) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
@@ -90,7 +83,7 @@ func (s *SendSource) Read(b []byte) (int, error) {
 		return n, nil
 	}
 	if err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) {
-		if failed := s.Wait(); failed != nil {
+		if failed := s.p.wait(); failed != nil {
 			return 0, failed
 		}
 	}

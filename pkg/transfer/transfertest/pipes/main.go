@@ -171,7 +171,7 @@ func dial(ctx context.Context, path string, send end) error {
 }
 
 func send(ctx context.Context, link *tcp.Link, in *os.File) error {
-	_, err := transfer.Send(ctx, input{in}, link, transfer.Options{}, nil)
+	_, err := transfer.Send(ctx, in, link, transfer.Options{}, nil)
 	return err
 }
 
@@ -205,11 +205,6 @@ func pipe(fd int) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), "pipe"), nil
 }
-
-type input struct{ *os.File }
-
-func (i input) Pipe() *os.File { return i.File }
-func (i input) Wait() error    { return nil }
 
 // output takes the same paths as zfs receive. Without one of these methods, the receiver copies.
 type output struct{ *os.File }
