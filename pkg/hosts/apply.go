@@ -12,8 +12,8 @@ import (
 
 // Change is an operation that changes a host, with its arguments, as part of a ChangeList.
 type Change struct {
-	Op   Operation // of ChangeOperations
-	Args any       // of the operation's type
+	Op   Operation `json:"op"`   // of ChangeOperations
+	Args any       `json:"args"` // of the operation's type
 }
 
 // ChangeList lists changes of one host. Each starts after the previous one succeeded.
@@ -134,27 +134,15 @@ func together(changes []Change) (n int, err error) {
 	return n, nil
 }
 
-// changeMessage is a Change in the protocol.
-type changeMessage struct {
-	Op   string          `json:"op"`
-	Args json.RawMessage `json:"args"`
-}
-
-// MarshalJSON encodes the change for another host.
-func (c Change) MarshalJSON() ([]byte, error) {
-	if c.Op == nil {
-		return nil, errors.New("a change requires an operation")
-	}
-	args, err := json.Marshal(c.Args)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(changeMessage{c.Op.Name(), args})
-}
+// MarshalText returns the name in the protocol.
+func (o Op[A, R]) MarshalText() ([]byte, error) { return []byte(o.name), nil }
 
 // UnmarshalJSON decodes a change from another host. It refuses other operations than ChangeOperations.
 func (c *Change) UnmarshalJSON(text []byte) error {
-	var m changeMessage
+	var m struct {
+		Op   string          `json:"op"`
+		Args json.RawMessage `json:"args"`
+	}
 	if err := Decode(text, &m); err != nil {
 		return err
 	}

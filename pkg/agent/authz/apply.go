@@ -3,7 +3,6 @@ package authz
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"zxfer/pkg/hosts"
 )
@@ -16,15 +15,7 @@ type listRule struct{}
 var errNotStarted = errors.New("an earlier change failed")
 
 func (r listRule) admit(ctx context.Context, g *Guard, q Request) (any, error) {
-	var l hosts.ChangeList
-	if err := hosts.Decode(q.Body, &l); err != nil {
-		return nil, g.refuse(q, fmt.Errorf("%w: %w", hosts.ErrMalformed, err))
-	}
-	checked, err := r.judge(ctx, g, q, l)
-	if err == nil {
-		r.logAdmitted(g, q.Op, checked)
-	}
-	return checked, err
+	return decodeAndJudge[hosts.ChangeList](ctx, g, r, q)
 }
 
 func (listRule) judge(ctx context.Context, g *Guard, _ Request, decoded any) (any, error) {

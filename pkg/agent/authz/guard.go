@@ -111,13 +111,18 @@ func (g *Guard) Admit(ctx context.Context, q Request) (args any, err error) {
 func (g *Guard) LogFailed(q Request, args any, err error) { g.rules[q.Op].logFailed(g, q, args, err) }
 
 func (r rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
-	var args A
 	switch {
 	case r.refusal != "":
 		return nil, g.refuse(q, errors.New(r.refusal))
 	case r.permits == nil:
 		return nil, g.refuseUnknown(q)
 	}
+	return decodeAndJudge[A](ctx, g, r, q)
+}
+
+// decodeAndJudge decodes arguments and judges them by a rule.
+func decodeAndJudge[A any](ctx context.Context, g *Guard, r anyRule, q Request) (any, error) {
+	var args A
 	if err := hosts.Decode(q.Body, &args); err != nil {
 		return nil, g.refuse(q, fmt.Errorf("%w: %w", hosts.ErrMalformed, err))
 	}
