@@ -612,6 +612,46 @@ func TestModesCannotBeMixed(t *testing.T) {
 	}
 }
 
+// TestReplayIsRefused sends all bytes of a dialer to the same session again.
+func TestReplayIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			l, _ := listen(t, Offer{Mode: mode})
+			ticket := l.Ticket()
+			var sent []byte
+			c, err := dialThrough(ticket, ticket.Address, 0, func(c Socket) Socket {
+				return &changed{Socket: c, write: func(_ int, p []byte) ([]byte, error) {
+					sent = append(sent, p...)
+					return p, nil
+				}}
+			})
+			require.NoError(t, err)
+			defer c.tcp.Close()
+			link, err := l.Accept(t.Context())
+			require.NoError(t, err)
+			defer link.Close()
+			s, err := ticket.check()
+			require.NoError(t, err)
+			accept, err := s.accepter()
+			require.NoError(t, err)
+			a, b := net.Pipe()
+			go func() { _, _ = a.Write(sent) }()
+			go func() { _, _ = io.Copy(io.Discard, a) }()
+			named := false
+			_, err = accept(pipeSocket{b}, func() { named = true })
+			_ = b.Close()
+			require.True(t, named)
+			if mode == TLS {
+				require.ErrorContains(t, err, "bad record MAC")
+			} else {
+				require.ErrorIs(t, err, errNoSecret)
+			}
+		})
+	}
+}
+
 // TestStreamNumberCannotBeChanged expects both ends to notice that a network attacker changed the number of a stream.
 func TestStreamNumberCannotBeChanged(t *testing.T) {
 	t.Parallel()
