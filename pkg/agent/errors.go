@@ -56,6 +56,7 @@ func sentinels() []sentinel {
 		{"corrupt", device.ErrCorrupt},
 		{"lost", hosts.ErrLost},
 		{"forbidden", hosts.ErrForbidden},
+		{"unconnected", hosts.ErrNotConnected},
 		{"operation", ErrUnknownOperation},
 		{"listener", hosts.ErrNoListener},
 		{"malformed", hosts.ErrMalformed},

@@ -352,12 +352,12 @@ func TestNoise(t *testing.T) {
 			local := hosts.NewLocal("test", func(string) {})
 			t.Cleanup(func() { _ = local.Close() })
 			here, there := &fakeEnd{true, local}, &fakeEnd{false, h}
-			link, err := connect.Choose(transport.Settings{Wire: transport.NC, DataAddress: "127.0.0.1"}, connect.Side{Host: here}, connect.Side{Host: there})
+			search, err := connect.NewSearch(transport.Settings{Wire: transport.NC, DataAddress: "127.0.0.1"}, connect.Side{Host: here}, connect.Side{Host: there}, nil)
 			require.NoError(t, err)
 			for _, c := range []struct{ from, to *fakeEnd }{{here, there}, {there, here}} {
 				testenv.Widen(t, 200*time.Millisecond, func(asked time.Duration) error {
 					began := time.Now()
-					res, err := connect.Run(t.Context(), link, connect.From{Host: c.from, What: hosts.Noise{Time: asked}},
+					res, err := search.Run(t.Context(), connect.From{Host: c.from, What: hosts.Noise{Time: asked}},
 						connect.To{Host: c.to, What: hosts.Nowhere{}}, connect.Count{}, nil)
 					require.NoError(t, err)
 					require.Greater(t, time.Since(began), asked)

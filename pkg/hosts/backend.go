@@ -51,7 +51,7 @@ type Tools interface {
 
 // On returns the Host of this computer with the given tools, which are also its back end.
 func On(tools Tools, version string, log func(string)) *Local {
-	l := &Local{direct: tools, tools: tools, module: "2.3.9-1", version: version, log: log, stack: tcp.Kernel{}, offers: map[string]*tcp.Listener{}, accepting: map[string]*tcp.Listener{}, links: map[string]*tcp.Link{}}
+	l := &Local{direct: tools, tools: tools, module: "2.3.9-1", version: version, log: log, stack: tcp.Kernel{}, offers: map[string]*tcp.Listener{}, accepting: map[string]*tcp.Listener{}}
 	l.life, l.cancel = context.WithCancel(context.Background())
 	l.backend = func() (cli.Backend, string) { return tools, l.module }
 	l.started.Store(true)

@@ -132,5 +132,18 @@ func SameKernel(a, b Facts) (same, known bool) {
 // itself.
 var ErrLost = errors.New("connection to the host was lost")
 
+// ErrNotConnected means that the connection to the other host of a transfer could not be made, or is not permitted.
+// Nothing was started.
+var ErrNotConnected = errors.New("not connected")
+
+// NotConnected returns an error that matches ErrNotConnected, with the text of err.
+func NotConnected(err error) error { return unconnected{err} }
+
+type unconnected struct{ error }
+
+func (u unconnected) Unwrap() error { return u.error }
+
+func (unconnected) Is(target error) bool { return target == ErrNotConnected }
+
 // ErrForbidden means that the policy of a restricted agent does not permit the request.
 var ErrForbidden = errors.New("the agent's policy forbids it")

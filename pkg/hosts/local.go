@@ -50,7 +50,6 @@ type Local struct {
 	mu        sync.Mutex
 	offers    map[string]*tcp.Listener // unused ones, by session id
 	accepting map[string]*tcp.Listener // that a Transfer waits for, by session id
-	links     map[string]*tcp.Link     // of Connect, by session id
 
 	attached attachments
 	places   transfer.Places
@@ -95,10 +94,6 @@ func (l *Local) Close() error {
 	for id, o := range l.offers {
 		errs = append(errs, o.Close())
 		delete(l.offers, id)
-	}
-	for id, link := range l.links {
-		errs = append(errs, link.Close())
-		delete(l.links, id)
 	}
 	return errors.Join(errs...)
 }

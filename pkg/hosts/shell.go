@@ -60,7 +60,7 @@ func (s *shell) Dial(ctx context.Context, address string, _ transport.Socket) (_
 func dialThrough(ctx context.Context, h Host, address string) (*mux.Stream, error) {
 	d, ok := h.(dialer)
 	if !ok {
-		return nil, fault.Refusef("", "%s: its remote shell carries no data connections", h.Name())
+		return nil, NotConnected(fault.Refusef("", "%s: its remote shell carries no data connections", h.Name()))
 	}
 	return d.Dial(ctx, address)
 }

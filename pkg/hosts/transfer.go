@@ -77,35 +77,12 @@ func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Pro
 	return l.moveStream(ctx, l, t, link, progress)
 }
 
-// Connect opens the connections of a ticket for a later Transfer that dials with it.
-func (l *Local) Connect(ctx context.Context, t tcp.Ticket) error {
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
-	link, err := tcp.Dial(ctx, l.stack, t)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.life.Err(); err != nil { // Close has closed the others
-		return errors.Join(err, link.Close())
-	}
-	l.links[t.Session] = link
-	return nil
-}
-
-// connect opens the connections of an end, unless Connect has. It returns nil if the end is not a connection.
+// connect opens the connections of an end. It returns nil if the end is not a connection.
 func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
 	switch e := end.(type) {
 	case Dial:
-		l.mu.Lock()
-		link := l.links[e.Ticket.Session]
-		delete(l.links, e.Ticket.Session)
-		l.mu.Unlock()
-		if link != nil {
-			return link, nil
-		}
-		return tcp.Dial(ctx, cmp.Or(e.Through, l.stack), e.Ticket)
+		link, err := tcp.Dial(ctx, cmp.Or(e.Through, l.stack), e.Ticket)
+		return link, notConnected(err)
 	case Accept:
 		ln, err := l.take(e.Session)
 		if err != nil {
@@ -118,9 +95,17 @@ func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
 		if err != nil {
 			_ = ln.Close() // no other reference is left
 		}
-		return link, err
+		return link, notConnected(err)
 	}
 	return nil, nil
+}
+
+// notConnected marks the error of a connection as ErrNotConnected, unless this host refuses it whatever the path.
+func notConnected(err error) error {
+	if err == nil || fault.ClassOf(err) == fault.Refused {
+		return err
+	}
+	return NotConnected(err)
 }
 
 // ErrNoListener means that a host has no listener for a session. It restarted since it offered one.

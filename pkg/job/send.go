@@ -50,7 +50,6 @@ type Send struct {
 // nothing was changed on either side, and Interrupted if the same command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := New(req, at, rep)
-	defer t.Ends.Release()
 	return t.Finish(outcome.Settle(ctx, t.send(ctx)))
 }
 
@@ -238,10 +237,7 @@ func SendPlanned(ctx context.Context, req Send, d *plan.Dataset, earlier int, at
 	if err := m.ends.Reach(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.ends.Choose(req.Settings); err != nil {
-		return nil, err
-	}
-	if err := m.ends.Open(ctx, rep); err != nil {
+	if err := m.ends.Choose(req.Settings, rep.Log); err != nil {
 		return nil, err
 	}
 	err := (&datasetMove{mover: m, planned: d, left: d, passed: true}).try(ctx, 0)

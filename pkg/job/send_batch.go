@@ -56,7 +56,6 @@ type BatchResult struct {
 // results.
 func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
 	t := New(b.Send, at, rep)
-	defer t.Ends.Release()
 	res := &BatchResult{Report: t.Report}
 	perDataset := &admission{}
 	if b.Review != nil {

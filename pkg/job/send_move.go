@@ -31,15 +31,11 @@ type mover struct {
 	rep  Reporter
 	// surveyed is the state that the plan was made for, nil = unknown.
 	surveyed *plan.State
-	// checkPath evaluates the checks after a search for a path during the move; nil = there are none.
-	// pathError is its result.
-	checkPath func() error
-	pathError error
-	gate      gate         // limits the datasets that use the hosts
-	small     gate         // limits the datasets that have only small streams
-	limitID   uint64       // of the streams, which together keep the limits
-	streams   atomic.Int64 // number of started streams
-	changed   atomic.Bool  // the source or the target may have changed
+	gate     gate         // limits the datasets that use the hosts
+	small    gate         // limits the datasets that have only small streams
+	limitID  uint64       // of the streams, which together keep the limits
+	streams  atomic.Int64 // number of started streams
+	changed  atomic.Bool  // the source or the target may have changed
 	// reportsArrival makes the target report what the last stream of a dataset brought. This saves a listing
 	// if there is only one dataset.
 	reportsArrival bool
@@ -69,7 +65,6 @@ func (t *Job) move(ctx context.Context) map[string]error {
 		t.mover.gate = newGate(max(1, t.Request.Parallel))
 	}
 	t.mover.small = newGate(maxSmall)
-	t.releaseUnsuitable()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
@@ -92,7 +87,7 @@ func (t *Job) move(ctx context.Context) map[string]error {
 				return
 			}
 			left := *d
-			left.Steps = slices.Clone(d.Steps) // checkPath may read those of d
+			left.Steps = slices.Clone(d.Steps)
 			one := &datasetMove{mover: t.mover, planned: d, left: &left, end: func() {}}
 			defer func() { one.end() }()
 			if err := one.begin(ctx); err != nil {
@@ -106,6 +101,9 @@ func (t *Job) move(ctx context.Context) map[string]error {
 		})
 	}
 	wg.Wait()
+	if len(t.Ends.Search.Result().Rejected) > 0 { // the path is not the planned one
+		t.evaluate()
+	}
 	failed := map[string]error{}
 	for name, st := range states {
 		if st.err != nil {
@@ -319,44 +317,24 @@ func (m *datasetMove) stream(ctx context.Context, d *plan.Dataset, i, tries int)
 // run moves the stream of step i.
 func (m *datasetMove) run(ctx context.Context, d *plan.Dataset, i int, report func(connect.Progress)) (connect.Result, error) {
 	step := &d.Steps[i]
-	link, err := m.linkFor(ctx, step)
-	if err != nil {
-		return connect.Result{}, err
-	}
 	count := connect.Count{Done: step.Done}
 	if step.Bytes > 0 {
 		count.Total = step.Done + step.Bytes
 	}
+	link := m.ends.Search.Link()
 	from, to := m.streamEnds(&link, d, step, m.reportsArrival && i == len(d.Steps)-1)
-	return connect.Run(ctx, link, from, to, count, report)
-}
-
-// linkFor returns the link for a stream. If the first stream that needs a path was expected to be small,
-// it searches one during the move, as prepare does before it.
-func (m *datasetMove) linkFor(ctx context.Context, step *plan.Step) (connect.Link, error) {
-	if l, ok := m.smallLink(step); ok {
-		return l, nil
+	if small, ok := m.smallLink(step); ok {
+		return connect.Run(ctx, small, from, to, count, report)
 	}
 	if err := m.pass(ctx); err != nil {
-		return m.ends.Link, err
+		return connect.Result{}, err
 	}
-	m.ends.Opening.Lock()
-	defer m.ends.Opening.Unlock()
-	if !m.ends.Opened {
-		m.ends.Link = m.ends.Link.Expecting(step.Send.Flags.Raw, step.Bytes)
-		if err := m.ends.SearchPath(ctx, m.rep); err != nil {
-			return m.ends.Link, err
-		}
-		if m.checkPath != nil {
-			m.pathError = m.checkPath()
-		}
-	}
-	return m.ends.Link, m.pathError
+	return m.ends.Search.Run(ctx, from, to, count, report)
 }
 
 // smallLink returns the link for a small stream, or false if the stream needs a path.
 func (m *datasetMove) smallLink(step *plan.Step) (connect.Link, bool) {
-	return m.ends.Chosen.Small(smallBytes(step))
+	return m.ends.Search.First().Small(smallBytes(step))
 }
 
 // streamEnds returns both ends of a stream over a link. report requests what arrived.

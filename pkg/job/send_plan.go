@@ -187,7 +187,7 @@ func Preview(ctx context.Context, req *Send, e *ends.Ends, log func(string)) (st
 	if err = e.Reach(ctx); err != nil {
 		return state, p, err
 	}
-	if err = e.Choose(req.Settings); err != nil {
+	if err = e.Choose(req.Settings, log); err != nil {
 		return state, p, err
 	}
 	if err = Resolve(ctx, e, req, log); err != nil {

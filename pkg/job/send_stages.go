@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -42,8 +41,7 @@ func New(req Send, at *hosts.Set, rep Reporter) *Job {
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
 	t.Ends.Activity = rep.Activity
-	t.mover = &mover{ends: t.Ends, req: t.Request, rep: rep, limitID: rand.Uint64(), surveyed: &t.State,
-		checkPath: func() error { t.evaluate(); return t.admit() }}
+	t.mover = &mover{ends: t.Ends, req: t.Request, rep: rep, limitID: rand.Uint64(), surveyed: &t.State}
 	return t
 }
 
@@ -69,6 +67,7 @@ func (t *Job) Prepare(ctx context.Context, rules *Rules) error {
 		Admit:    t.admit,
 		Moves:    t.needsPath,
 		Evaluate: t.evaluate,
+		DryRun:   t.Request.DryRun,
 		Planned:  func() { t.Reporter.Planned(t.Report) },
 	}
 	if t.Request.Measure {
@@ -86,7 +85,7 @@ func (t *Job) reachAndPlan(ctx context.Context, rules *Rules) error {
 		return err
 	}
 	t.Report.Hosts = []ends.HostReport{t.Ends.Source.Report("source"), t.Ends.Target.Report("target")}
-	if err := t.Ends.Choose(t.Request.Settings); err != nil {
+	if err := t.Ends.Choose(t.Request.Settings, t.Reporter.Log); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -139,41 +138,19 @@ func (t *Job) surveyAndPlan(ctx context.Context, rules *Rules, survey func(conte
 	in := t.Ends.Input(&t.State, &p)
 	t.Report.Growth = preflight.PlanGrowth(&in)
 	t.Report.Commands = plan.Commands(&p)
-	t.Report.Wire = wireReport(t.Ends.Link, &p)
+	t.Report.Wire = wireReport(t.Ends.Search.Link(), &p)
 	return nil
 }
 
-// needsPath reports whether a planned stream needs a data connection. The search keeps the connections
-// that it makes for the first such stream.
+// needsPath reports whether a planned stream needs a data connection.
 func (t *Job) needsPath() bool {
-	for st := range t.largeSteps() {
-		if !t.Request.Measure && !t.Request.DryRun {
-			t.Ends.Link = t.Ends.Link.Expecting(st.Send.Flags.Raw, st.Bytes)
+	first := t.Ends.Search.First()
+	for _, st := range t.Report.Plan.Streams() {
+		if _, small := first.Small(smallBytes(st)); !small {
+			return true
 		}
-		return true
 	}
 	return t.Request.Measure && t.Report.Plan.Steps() > 0
-}
-
-// largeSteps returns the steps whose streams need a data connection.
-func (t *Job) largeSteps() iter.Seq[*plan.Step] {
-	return func(yield func(*plan.Step) bool) {
-		for _, st := range t.Report.Plan.Streams() {
-			if _, small := t.Ends.Chosen.Small(smallBytes(st)); !small && !yield(st) {
-				return
-			}
-		}
-	}
-}
-
-// releaseUnsuitable closes the connections that the path search kept, unless they suit a stream.
-func (t *Job) releaseUnsuitable() {
-	for st := range t.largeSteps() {
-		if t.Ends.Link.Suits(st.Send.Flags.Raw, st.Bytes) {
-			return
-		}
-	}
-	t.Ends.Link.Release()
 }
 
 // smallBytes returns the size of a stream for connect.Link.Small, 0 if it needs a path.
@@ -187,7 +164,7 @@ func smallBytes(st *plan.Step) uint64 {
 // evaluate repeats the checks, now including the link.
 func (t *Job) evaluate() {
 	t.Report.Findings = preflight.Send(t.Ends.Input(&t.State, t.Report.Plan))
-	t.Report.Wire = wireReport(t.Ends.Link, t.Report.Plan)
+	t.Report.Wire = wireReport(t.Ends.Search.Link(), t.Report.Plan)
 }
 
 // admit refuses a plan with conflicts or blocking findings.

@@ -63,7 +63,7 @@ func (g *Guard) checkConnection(end any) error {
 	case hosts.Dial:
 		host, _, err := net.SplitHostPort(e.Ticket.Address)
 		if err != nil || !g.policy.isPeer(host) {
-			return fmt.Errorf("connecting to %q is not permitted; to permit it, add --peer ADDRESS in authorized_keys", clipName(e.Ticket.Address))
+			return hosts.NotConnected(fmt.Errorf("connecting to %q is not permitted; to permit it, add --peer ADDRESS in authorized_keys", clipName(e.Ticket.Address)))
 		}
 		return checkSocket(e.Ticket.Window, e.Ticket.Deadline)
 	}

@@ -110,7 +110,7 @@ func (d *deviceJob) try(ctx context.Context, tries int) error {
 		done = 0
 	}
 	d.rep.DeviceStarted(d.report, done)
-	res, err := connect.Run(ctx, d.ends.Link,
+	res, err := d.ends.Search.Run(ctx,
 		connect.From{Host: d.ends.Source.Conn, What: hosts.ReadDevice{Task: d.task}},
 		connect.To{Host: d.ends.Target.Conn, What: hosts.WriteDevice{Task: d.task}},
 		connect.Count{Done: done, Total: d.report.Size}, func(p connect.Progress) { d.rep.Progress(1, p) })
@@ -164,7 +164,7 @@ func (d *deviceJob) result(res connect.Result) *Result {
 // measure measures the parts of a device copy: the link, reading the source, and writing next to
 // an image file. It does not write to block devices.
 func (d *deviceJob) measure(ctx context.Context) error {
-	m := &measure.Measurer{Ends: d.ends, Link: d.ends.Link.Resolve(false), Time: measure.Time, Reporter: d.rep}
+	m := &measure.Measurer{Ends: d.ends, Link: d.ends.Search.Link().Resolve(false), Time: measure.Time, Reporter: d.rep}
 	var all measure.Rounds
 	if !d.ends.SameHost() {
 		all.Add(m.OnLink(forecast.Link, &d.ends.Source, &d.ends.Target))

@@ -71,7 +71,7 @@ func (h *renamingHost) Transfer(_ context.Context, t hosts.Task, _ func(transfer
 // localEnds returns ends that both use the same host.
 func localEnds(t *testing.T, h *renamingHost) *ends.Ends {
 	e := ends.New(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &transport.Settings{})
-	require.NoError(t, e.Choose(transport.Settings{}))
+	require.NoError(t, e.Choose(transport.Settings{}, nil))
 	return e
 }
 

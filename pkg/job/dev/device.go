@@ -162,6 +162,7 @@ func (d *deviceJob) run(ctx context.Context) error {
 		Admit:    d.admit,
 		Moves:    func() bool { return !d.req.Compare },
 		Evaluate: d.evaluate,
+		DryRun:   d.req.DryRun,
 		Planned:  func() { d.rep.DevicePlanned(d.report) },
 	}
 	if d.req.Measure {
@@ -179,7 +180,7 @@ func (d *deviceJob) run(ctx context.Context) error {
 
 // evaluate describes the transport and evaluates the checks on the hosts and the link.
 func (d *deviceJob) evaluate() {
-	d.report.Wire, d.report.Findings = d.ends.Link.ForSize(d.report.Size).Report(false, true), d.ends.DeviceFindings()
+	d.report.Wire, d.report.Findings = d.ends.Search.Link().ForSize(d.report.Size).Report(false, true), d.ends.DeviceFindings()
 }
 
 // timed runs f and records its duration in the report.
@@ -241,7 +242,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := d.ends.Choose(d.req.Settings); err != nil {
+	if err := d.ends.Choose(d.req.Settings, d.rep.Log); err != nil {
 		return err
 	}
 	d.evaluate()

@@ -61,6 +61,7 @@ func (v *volumeJob) run(ctx context.Context) error {
 		Admit:    v.dev.admit,
 		Moves:    func() bool { return !v.dev.req.Compare && !v.volume.UpToDate },
 		Evaluate: v.dev.evaluate,
+		DryRun:   v.dev.req.DryRun,
 		Planned:  func() { v.dev.rep.DevicePlanned(v.dev.report) },
 	})
 	switch {
@@ -147,7 +148,7 @@ func (v *volumeJob) survey(ctx context.Context) error {
 	if err := v.prepareReport(d); err != nil || v.dev.req.Compare {
 		return err
 	}
-	if err := v.dev.ends.Choose(v.dev.req.Settings); err != nil {
+	if err := v.dev.ends.Choose(v.dev.req.Settings, v.dev.rep.Log); err != nil {
 		return err
 	}
 	if !v.volume.UpToDate {
@@ -340,7 +341,7 @@ func (v *volumeJob) try(ctx context.Context, tries int) error {
 	}
 	options := connect.Options(&v.dev.req.Settings, time.Now())
 	v.dev.rep.DeviceStarted(v.dev.report, 0)
-	res, err := connect.Run(ctx, v.dev.ends.Link,
+	res, err := v.dev.ends.Search.Run(ctx,
 		connect.From{Host: v.dev.ends.Source.Conn, What: hosts.SendStream{Spec: v.spec(), Options: options}},
 		connect.To{Host: v.dev.ends.Target.Conn, What: hosts.WriteVolume{Volume: v.write, Options: options}},
 		connect.Count{Total: v.volume.Estimate}, func(p connect.Progress) { v.dev.rep.Progress(1, p) })

@@ -312,7 +312,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measure.Measurer, all *meas
 	if d.ends.SameHost() {
 		return nil
 	}
-	if err := d.ends.Choose(d.req.Send.Settings); err != nil {
+	if err := d.ends.Choose(d.req.Send.Settings, d.watch.Log); err != nil {
 		return err
 	}
 	if !d.req.wantsPath() {
@@ -321,7 +321,7 @@ func (d *doctor) measureLink(ctx context.Context, m *measure.Measurer, all *meas
 	if err := d.ends.Open(ctx, d.watch); err != nil {
 		return err
 	}
-	if d.input.Path = d.ends.Link.Search(); d.input.Path.NoPath {
+	if d.input.Path = d.ends.Search.Result(); d.input.Path.NoPath {
 		return nil
 	}
 	m.Link = measure.LargestStreamLink(d.ends, &d.planned)

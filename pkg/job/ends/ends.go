@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,7 +18,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/retry"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
@@ -35,16 +33,12 @@ type End struct {
 	Grant  string // permissions of its restricted key
 }
 
-// Ends holds both hosts of a job and the link between them.
+// Ends holds both hosts of a job and the search for the path between them.
 type Ends struct {
 	Source, Target End
-	Chosen         connect.Link // before any search for a path
-	Link           connect.Link
+	Search         *connect.Search                  // for the path of the data; nil before Choose
 	Links          []preflight.MeasuredLink         // its measurements
 	Activity       func(title string) (done func()) // nil = none is reported
-
-	Opening sync.Mutex // guards Link and Opened while streams move
-	Opened  bool       // the search for a path has ended
 }
 
 // New returns the ends of a job, without any query.
@@ -70,58 +64,46 @@ func (e *Ends) Reach(ctx context.Context) error {
 	return nil
 }
 
-// Choose selects the transport; Open then selects the network path.
-func (e *Ends) Choose(w transport.Settings) (err error) {
-	e.Chosen, err = connect.Choose(w, connect.NewSide(e.Source.Conn, e.Source.Facts), connect.NewSide(e.Target.Conn, e.Target.Facts))
-	e.Link = e.Chosen
+// Choose selects the transport. The search finds the path when data is moved.
+func (e *Ends) Choose(w transport.Settings, log func(string)) (err error) {
+	e.Search, err = connect.NewSearch(w, connect.NewSide(e.Source.Conn, e.Source.Facts), connect.NewSide(e.Target.Conn, e.Target.Facts), log)
 	return err
 }
 
-// Open tests whether the link works and otherwise selects a fallback. If no path works, the
-// preflight checks report it.
+// Open tests whether a path works before the first change. If none does, the preflight checks report it.
 func (e *Ends) Open(ctx context.Context, rep Watcher) error {
-	e.Opening.Lock()
-	defer e.Opening.Unlock()
-	return e.SearchPath(ctx, rep)
-}
-
-// SearchPath is Open with the lock held.
-func (e *Ends) SearchPath(ctx context.Context, rep Watcher) error {
 	defer rep.Activity("finding a network path for the data")()
-	link := e.Link
-	twice := retry.Loop{
-		Try: func(ctx context.Context, _ int) (err error) { link, err = link.Open(ctx, rep.Log); return err },
-		// The host may be reachable again.
-		Retryable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
-		Pause:     retry.Once(0),
-	}
-	err := twice.Run(ctx)
+	err := e.Search.Probe(ctx)
 	if errors.Is(err, hosts.ErrLost) {
 		return fault.Interrupt("", err)
-	}
-	if err == nil {
-		e.Link, e.Opened = link, true
 	}
 	return Unchanged(err)
 }
 
-// Release closes the connections that the path search kept and no stream used.
-func (e *Ends) Release() { e.Link.Release() }
+// link returns the link of the search, a zero one before Choose.
+func (e *Ends) link() (l connect.Link, found transport.PathSearch) {
+	if e.Search == nil {
+		return l, found
+	}
+	return e.Search.Link(), e.Search.Result()
+}
 
 // Input returns the input of the checks for a planned transfer.
 func (e *Ends) Input(state *plan.State, p *plan.Plan) preflight.Input {
+	link, found := e.link()
 	return preflight.Input{
 		Source: e.Source.Checked(), Target: e.Target.Checked(),
 		SourceListing: state.Source, TargetListing: state.Target, Plan: *p,
-		RTT: e.RTT(), Streams: e.Link.Streams, Links: e.Links, Path: e.Link.Search(),
+		RTT: e.RTT(), Streams: link.Streams, Links: e.Links, Path: found,
 	}
 }
 
 // DeviceFindings evaluates the checks on the hosts and the link.
 func (e *Ends) DeviceFindings() []finding.Finding {
+	link, found := e.link()
 	return preflight.Device(preflight.Input{
 		Source: preflight.Host{Name: e.Source.Conn.Label(), At: e.Source.Conn.At(), System: e.Source.System}, Target: preflight.Host{Name: e.Target.Conn.Label(), At: e.Target.Conn.At(), System: e.Target.System},
-		RTT: e.RTT(), Streams: e.Link.Streams, Links: e.Links, Path: e.Link.Search(),
+		RTT: e.RTT(), Streams: link.Streams, Links: e.Links, Path: found,
 	})
 }
 

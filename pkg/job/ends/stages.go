@@ -13,22 +13,27 @@ type Stages struct {
 	Moves func() bool
 	// Evaluate repeats the checks, now including the path.
 	Evaluate func()
+	// DryRun means that the plan shows the path, although nothing will be moved.
+	DryRun bool
 	// Measure, if not nil, does what needs the path before the move.
 	Measure func(ctx context.Context) error
 	// Planned shows the plan.
 	Planned func()
 }
 
-// Prepare runs all stages before the first change. A refused job needs no path and no measurement.
+// Prepare runs all stages before the first change. A refused job needs no path and no measurement. The search for the
+// path is left to the move if it cannot fail.
 func (e *Ends) Prepare(ctx context.Context, rep Watcher, s *Stages) error {
 	if err := s.Survey(ctx); err != nil {
 		return Unchanged(err)
 	}
 	if s.Moves() && s.Admit() == nil {
-		if err := e.Open(ctx, rep); err != nil {
-			return err
+		if s.DryRun || s.Measure != nil || !e.Search.Certain() {
+			if err := e.Open(ctx, rep); err != nil {
+				return err
+			}
+			s.Evaluate()
 		}
-		s.Evaluate()
 		if s.Measure != nil && s.Admit() == nil {
 			if err := s.Measure(ctx); err != nil {
 				return Unchanged(err)

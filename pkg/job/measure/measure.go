@@ -285,7 +285,7 @@ func LargestStep(p *plan.Plan) (most plan.Step) {
 
 // LargestStreamLink returns the link with the settings for the largest planned stream.
 func LargestStreamLink(e *ends.Ends, p *plan.Plan) connect.Link {
-	return e.Link.Resolve(p.Encrypted()).ForSize(LargestStep(p).Bytes)
+	return e.Search.Link().Resolve(p.Encrypted()).ForSize(LargestStep(p).Bytes)
 }
 
 // Measurement measures one part. A link measurement stores its own ceilings and returns nil.

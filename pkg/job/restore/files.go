@@ -100,9 +100,11 @@ func (f *filesJob) run(ctx context.Context) error {
 		Survey: func(ctx context.Context) error {
 			return ends.WithActivity(ctx, f.rep, fmt.Sprintf("inspecting %s and %s", f.req.Source, f.req.Target), f.survey)
 		},
-		Admit:    f.admit,
-		Moves:    func() bool { return true },
-		Evaluate: func() { f.report.Wire, f.report.Findings = f.ends.Link.Report(false, true), f.ends.DeviceFindings() },
+		Admit: f.admit,
+		Moves: func() bool { return true },
+		Evaluate: func() {
+			f.report.Wire, f.report.Findings = f.ends.Search.Link().Report(false, true), f.ends.DeviceFindings()
+		},
 		Measure: func(ctx context.Context) error {
 			if err := ends.WithActivity(ctx, f.rep, "listing the files to restore", f.preview); err != nil {
 				return err
@@ -138,10 +140,10 @@ func (f *filesJob) survey(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if err := f.ends.Choose(f.req.Settings); err != nil {
+	if err := f.ends.Choose(f.req.Settings, f.rep.Log); err != nil {
 		return err
 	}
-	f.report.Wire = f.ends.Link.Report(false, true)
+	f.report.Wire = f.ends.Search.Link().Report(false, true)
 	if _, _, err := zfs.ParseSnapshot(f.req.Source.Name); err == nil {
 		f.report.Snapshot = f.req.Source.Name
 		return nil
@@ -252,7 +254,7 @@ func (f *filesJob) stream(ctx context.Context, a files.Archive, into files.Unpac
 	a.Snapshot, a.Paths, a.KeyFile = f.report.Snapshot, f.req.Paths, f.req.KeyFile
 	into.Directory, into.Overwrite = path.Clean(f.req.Target.Name), f.req.Overwrite
 	options := connect.Options(&f.req.Settings, time.Now())
-	r, err := connect.Run(ctx, f.ends.Link,
+	r, err := f.ends.Search.Run(ctx,
 		connect.From{Host: f.ends.Source.Conn, What: hosts.SendFiles{Archive: a, Options: options}},
 		connect.To{Host: f.ends.Target.Conn, What: hosts.ReceiveFiles{Into: into, Options: options}}, count, progress)
 	var account files.Account

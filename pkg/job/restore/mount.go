@@ -20,7 +20,6 @@ import (
 func RunMount(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
 	req.Send.Source = req.Send.Target // the job has one host
 	t := &restoreJob{send: job.New(req.Send, at, rep), mount: true, remount: map[string]bool{}}
-	defer t.send.Ends.Release()
 	t.send.Report.Schema, t.send.Report.Source, t.send.Report.Plan = "zxfer.restore/v1", "", &plan.Plan{}
 	return t.send.Finish(outcome.Settle(ctx, t.mountTree(ctx)))
 }

@@ -45,7 +45,6 @@ type restoreJob struct {
 func Run(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
 	req.Send.Plan.Restore, req.Send.Plan.CarryProperties = true, true
 	t := &restoreJob{send: job.New(req.Send, at, rep), at: req.At, mount: req.Mount, remount: map[string]bool{}}
-	defer t.send.Ends.Release()
 	t.send.Report.Schema = "zxfer.restore/v1"
 	return t.send.Finish(outcome.Settle(ctx, t.restore(ctx)))
 }

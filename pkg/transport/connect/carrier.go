@@ -89,11 +89,6 @@ func (tcpCarrier) mode(l *Link) tcp.Mode { return tcp.Mode(l.Wire) }
 func (tcpCarrier) limit(_ *session, limit string) string { return limit }
 
 func (tcpCarrier) run(ctx context.Context, m *session) error {
-	if ticket, ok := m.link.takePrepared(m.bytes); ok {
-		if err := m.connectEnds(ctx, ticket); !errors.Is(err, hosts.ErrNoListener) {
-			return err
-		}
-	}
 	ticket, err := m.offer(ctx)
 	if err != nil {
 		return err
@@ -103,7 +98,11 @@ func (tcpCarrier) run(ctx context.Context, m *session) error {
 
 // offer opens the listener on its host.
 func (m *session) offer(ctx context.Context) (tcp.Ticket, error) {
-	return hosts.Call(ctx, hosts.By(m.link.listener.Do), hosts.OpOffer, m.link.offer(m.bytes))
+	t, err := hosts.Call(ctx, hosts.By(m.link.listener.Do), hosts.OpOffer, m.link.offer(m.bytes))
+	if errors.Is(err, hosts.ErrForbidden) {
+		err = hosts.NotConnected(err) // another path may be permitted
+	}
+	return t, err
 }
 
 // peerEnd returns the end that connects a host's half to the other half.
@@ -166,19 +165,12 @@ func (m *session) runBothEnds(ctx context.Context, send, receive half) error {
 	}
 	wg.Add(2)
 	go runEnd(send, &m.sent, &sendErr, m.monitor.sent)
-	go runEnd(receive, &m.received, &receiveErr, func(p transfer.Progress) {
-		if p.Bytes > 0 {
-			m.link.used.Store(true)
-		}
-		m.monitor.received(p)
-	})
+	go runEnd(receive, &m.received, &receiveErr, m.monitor.received)
 	wg.Wait()
-	err := rootCause(sendErr, receiveErr)
-	if m.link.used.Load() && (errors.Is(err, tcp.ErrDial) || errors.Is(err, tcp.ErrNoPeer)) {
-		// Data has passed this link before, so a retry may succeed.
-		err = fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
+	if err := rootCause(sendErr, receiveErr); err != nil {
+		return err
 	}
-	return cmp.Or(err, m.compareDigests())
+	return m.compareDigests()
 }
 
 // compareDigests compares the digests of both ends.

@@ -1,51 +1,15 @@
 package connect
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/option"
-	"zxfer/pkg/retry"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
 )
-
-// Choose returns the link for the first routable path. It chooses the listener, its address and
-// the number of connections from its arguments alone. Open tests whether data passes.
-func Choose(w transport.Settings, source, target Side) (Link, error) {
-	l := Link{requested: w, source: source, target: target, remaining: candidates(w, source, target),
-		deadline: linkDeadline, probeDeadline: probeTimeout}
-	return l.next()
-}
-
-// next returns the link for the first remaining path that is routable.
-func (l Link) next() (Link, error) {
-	source, target := l.source, l.target
-	for {
-		l = Link{Settings: l.remaining[0], requested: l.requested, source: source, target: target, rejected: l.rejected, remaining: l.remaining[1:],
-			tried: l.tried, unroutable: l.unroutable, deadline: l.deadline, probeDeadline: l.probeDeadline,
-			used: new(atomic.Bool), expected: l.expected, ready: new(atomic.Pointer[prepared])}
-		if err := l.chooseWire(); err != nil {
-			return l, err
-		}
-		err := l.carrier.choose(&l, source, target)
-		if !errors.As(err, new(*unroutable)) {
-			return l, err
-		}
-		if l.reject(err); len(l.remaining) == 0 {
-			return l, err
-		}
-	}
-}
 
 // chooseWire sets the wire and its carrier.
 func (l *Link) chooseWire() error {
@@ -167,150 +131,6 @@ func candidates(w transport.Settings, source, target Side) []transport.Settings 
 	return all
 }
 
-// Open probes the link with one connection, which carries no data, or with those that Expecting asked
-// for. If the path is blocked, Open logs that and tries the next one. It does not probe within one host,
-// with nc, and with ssh if that was requested. An error concerns a host, not a path. To continue, call
-// Open on the link returned with the error.
-func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
-	for {
-		if l.Wire == Local || l.Wire == transport.NC || l.Wire == transport.SSH && len(l.rejected) == 0 {
-			return l, nil
-		}
-		began := time.Now()
-		err := l.probe(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return l, context.Cause(ctx)
-		case err == nil:
-			if i := l.rejectedIndex(); i >= 0 { // the path works now, so forget that it failed
-				l.rejected = l.rejected[:i]
-			}
-			l.used.Store(true)
-			l.tried = true
-			return l, nil
-		case !l.blocksPath(err):
-			return l, err
-		}
-		if time.Since(began) >= l.probeDeadline && !l.tried {
-			l.retryLater()
-		}
-		l.tried = true
-		closedPaths := []string{l.reject(err)}
-		if len(l.remaining) == 0 {
-			return l.noPathLink()
-		}
-		next, err := l.next()
-		switch {
-		case errors.As(err, new(*unroutable)):
-			return next.noPathLink()
-		case err != nil:
-			return l, err
-		}
-		closedPaths = append(closedPaths, next.rejected[len(l.rejected):]...)
-		log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(closedPaths, "; "), next.description()))
-		l = next
-	}
-}
-
-// probe makes one connection. After an error that says nothing about the path it tries once
-// more: another transfer may have used the ports.
-func (l Link) probe(ctx context.Context) error {
-	if l.Wire != transport.SSH { // ssh has to log in first
-		l.deadline = l.probeDeadline
-	}
-	kept := l
-	l = l.Resolve(false)
-	l.Streams = 1
-	m := &session{link: l, from: From{Host: l.source.Host, What: hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
-		monitor: &monitor{limit: func(limit string) string { return limit }}}
-	twice := retry.Loop{
-		Try: func(ctx context.Context, _ int) error {
-			err := kept.prepare(ctx)
-			if one := kept.expected != nil && kept.connections(kept.expected.bytes) == 1; err == nil || one && !errors.Is(err, errors.ErrUnsupported) {
-				return err
-			}
-			return l.carrier.run(ctx, m) // one of many connections may have failed by chance
-		},
-		Retryable: func(err, _ error) bool {
-			return !l.blocksPath(err) && !errors.Is(err, hosts.ErrLost) && fault.ClassOf(err) != fault.Refused
-		},
-		Pause: retry.Once(probePause),
-	}
-	return twice.Run(ctx)
-}
-
-// blocksPath reports whether an error means that the path is blocked. Other errors, such as
-// ports in use, concern a host, so another path would not help.
-func (l *Link) blocksPath(err error) bool {
-	if fault.ClassOf(err) == fault.Refused {
-		return l.Wire == transport.SSH || errors.Is(err, hosts.ErrForbidden)
-	}
-	for _, of := range []error{tcp.ErrDial, tcp.ErrNoPeer, tcp.ErrConnectionLost, tcp.ErrTampered, context.DeadlineExceeded} {
-		if errors.Is(err, of) && !errors.Is(err, hosts.ErrLost) {
-			return true
-		}
-	}
-	return false
-}
-
-// retryLater schedules a second attempt of this path before ssh: a timeout may be temporary.
-func (l *Link) retryLater() {
-	last := len(l.remaining)
-	if last > 0 && l.remaining[last-1].Wire == transport.SSH {
-		last--
-	}
-	l.remaining = slices.Insert(slices.Clone(l.remaining), last, l.Settings)
-}
-
-// reject records why a path failed, once for each path.
-func (l *Link) reject(err error) string {
-	why := l.path() + ": " + err.Error()
-	if len(l.rejected) == 0 {
-		l.unroutable = errors.As(err, new(*unroutable))
-	}
-	if l.rejectedIndex() < 0 {
-		l.rejected = append(slices.Clip(l.rejected), why)
-	}
-	return why
-}
-
-// noPathLink returns the link that Choose chose first, marked as having no working path.
-func (l Link) noPathLink() (Link, error) {
-	first, err := Choose(l.requested, l.source, l.target)
-	first.rejected, first.unroutable, first.tried, first.noPath = l.rejected, l.unroutable, true, true
-	return first, err
-}
-
-// Search returns the result of the search for a path; zero if nothing was probed.
-func (l Link) Search() transport.PathSearch {
-	if !l.tried {
-		return transport.PathSearch{}
-	}
-	first := Link{Settings: l.requested}
-	listener, _ := first.chooseDialer(l.source, l.target)
-	s := transport.PathSearch{Path: l.path(), Rejected: l.rejected, Unroutable: l.unroutable, NoPath: l.noPath, OverSSH: l.Wire == transport.SSH,
-		Listen: listener.Label(), Option: option.Name("dial", l.dial)}
-	if s.OverSSH {
-		s.Option = throughSSH(l.requested)
-	}
-	if !l.noPath {
-		return s
-	}
-	choices := candidates(l.requested, l.source, l.target)
-	switch {
-	case l.DataAddress != "": // the address belongs to one host, so no other can listen there
-		s.Untried = []string{"the same command" + without([]string{"data-address"})}
-		return s
-	case len(choices) == 1:
-		other := map[string]string{"source": "target", "target": "source"}[l.dial]
-		s.Untried = append(s.Untried, option.Name("dial", other))
-	}
-	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(choices, func(w transport.Settings) bool { return w.Wire == transport.SSH }) {
-		s.Untried = append(s.Untried, throughSSH(l.requested))
-	}
-	return s
-}
-
 // throughSSH returns the options that select ssh directly.
 func throughSSH(w transport.Settings) string {
 	idle := w.Ineffective(transport.OverSSH)
@@ -322,11 +142,8 @@ func throughSSH(w transport.Settings) string {
 
 // description names the link for progress messages.
 func (l *Link) description() string {
-	switch {
-	case l.Wire == transport.SSH:
+	if l.Wire == transport.SSH {
 		return l.path() + without(l.requested.Ineffective(transport.OverSSH)) + ", " + l.why
-	case l.rejectedIndex() >= 0:
-		return l.path() + " once more"
 	}
 	return l.path()
 }
@@ -348,9 +165,4 @@ func (l *Link) path() string {
 		return "through ssh"
 	}
 	return "from " + l.dialer.Label() + " to " + l.listener.Label()
-}
-
-// rejectedIndex returns the index of this path in rejected, or -1.
-func (l *Link) rejectedIndex() int {
-	return slices.IndexFunc(l.rejected, func(s string) bool { return strings.HasPrefix(s, l.path()+": ") })
 }

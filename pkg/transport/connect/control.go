@@ -26,7 +26,7 @@ func (l Link) Small(bytes uint64) (Link, bool) {
 		return l, false
 	}
 	l.Wire, l.carrier, l.Streams = transport.SSH, controlCarrier{}, 0
-	l.why, l.dial, l.address, l.rejected, l.noPath = "small: within the control connection", "", "", nil, false
+	l.why, l.dial, l.address, l.last = "small: within the control connection", "", "", false
 	return l, true
 }
 

@@ -3,7 +3,6 @@ package connect
 import (
 	"cmp"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/hosts"
@@ -12,43 +11,23 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// linkDeadline is how long both ends wait for the connections of a link. probeTimeout is the
-// same for a probe. probePause precedes the second probe after an error that says nothing about
-// the path.
-const (
-	linkDeadline = 30 * time.Second
-	probeTimeout = 3 * time.Second
-	probePause   = time.Second
-)
-
-// Link is a path between two hosts, in both directions.
+// Link is a path between two hosts, in both directions. It does not change.
 type Link struct {
 	// Settings are the requested ones, with Wire (or Local) and Streams chosen.
 	transport.Settings
-	why     string
-	carrier carrier
-	// source, target and requested are the arguments of Choose. rejected lists the paths that
-	// failed, and remaining the paths not yet tried.
+	why            string
+	carrier        carrier
 	source, target Side
 	requested      transport.Settings
-	rejected       []string
-	remaining      []transport.Settings
-	tried          bool // this path or a rejected one was probed
-	unroutable     bool // the first rejected path has no address
-	noPath         bool // all paths failed
+	remaining      int  // paths of its Search after it
+	last           bool // all other paths failed
 	listener       Host // nil for Local
 	dialer         Host
 	dial           string        // which side dials: source, target
 	rtt            time.Duration // between the hosts, 0 = unknown
 	address        string        // of the listener
 	peer           string        // the only address that may connect, "" = any
-	// deadline is how long both ends wait for the connections, and probeDeadline the same for a probe.
-	deadline, probeDeadline time.Duration
-	// used is set once a probe or data has passed the link.
-	used *atomic.Bool
-	// expected is the stream for which Open keeps its connections, nil = none. ready holds them.
-	expected *stream
-	ready    *atomic.Pointer[prepared]
+	deadline       time.Duration // how long both ends wait for the connections
 }
 
 // ForSize returns the link with the connections for a stream of about that many bytes.
@@ -108,7 +87,7 @@ func (l Link) Report(encrypted, open bool) Report {
 			r.Mode, r.Why = string(tcp.TLS), "the data is not encrypted"
 		}
 	}
-	if l.Wire == transport.SSH && len(l.rejected) > 0 && !l.noPath {
+	if l.Wire == transport.SSH && l.last {
 		r.Why += "; all other paths failed"
 	}
 	if strings.Contains(r.Address, ":") {

@@ -28,9 +28,10 @@ func (h *host) Do(_ context.Context, f func(hosts.Host) error) error { return f(
 func (h *host) Shell() tcp.Stack                                     { return nil }
 func side(label string, f hosts.Facts) Side                          { return Side{Host: &host{label: label}, Facts: f} }
 func mustChoose(t *testing.T, w transport.Settings, source, target Side) (l Link) {
-	l, err := Choose(w, source, target)
+	t.Helper()
+	s, err := NewSearch(w, source, target, nil)
 	require.NoError(t, err)
-	return l
+	return s.First()
 }
 
 // TestLargeTLSStreamsUseMoreConnections expects more connections for large streams, because

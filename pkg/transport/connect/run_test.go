@@ -46,6 +46,12 @@ func (r *relayed) Dial(ctx context.Context, address string, s transport.Socket) 
 
 // pair returns two hosts, both on this machine.
 func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l Link) {
+	local, remote, s := searchPair(t, w)
+	return local, remote, s.First()
+}
+
+func searchPair(t *testing.T, w transport.Settings) (local *host, remote *relayed, s *Search) {
+	t.Helper()
 	open := func() hosts.Host {
 		st := hosts.NewLocal("test", func(string) {})
 		t.Cleanup(func() { _ = st.Close() })
@@ -53,7 +59,9 @@ func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l L
 	}
 	local, remote = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}}
 	facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
-	return local, remote, mustChoose(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
+	s, err := NewSearch(w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}, func(text string) { t.Error(text) })
+	require.NoError(t, err)
+	return local, remote, s
 }
 
 // TestRun expects that every transport connects every kind of host, in both directions.
@@ -135,10 +143,10 @@ func TestSocketOptionsAreSet(t *testing.T) {
 	}
 	reno, cubic := tcp.TCP{Congestion: []string{"reno"}}, tcp.TCP{Congestion: []string{"cubic", "bbr"}}
 	has, lacks := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: reno}, hosts.Facts{TCP: cubic}
-	_, err = Choose(choices, side("", lacks), side("beta", has))
+	_, err = NewSearch(choices, side("", lacks), side("beta", has), nil)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	lacks.SSHLocal, lacks.SSHPeer, has.SSHLocal = "10.0.0.2", "10.0.0.1", ""
-	_, err = Choose(choices, side("", has), side("beta", lacks))
+	_, err = NewSearch(choices, side("", has), side("beta", lacks), nil)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "beta: {{congestion reno}}: the kernel offers cubic, bbr")
 }
@@ -204,29 +212,6 @@ func TestRefusalEndsOtherHost(t *testing.T) {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Less(t, time.Since(began), windDown/2)
 	})
-}
-
-// TestLaterFailedDialIsALostConnection expects that a failed dial counts as a lost connection
-// if data has passed the link before. Otherwise, it usually means a firewall.
-func TestLaterFailedDialIsALostConnection(t *testing.T) {
-	t.Parallel()
-	var fails error
-	var moved int64
-	run := runHalves(t, func(context.Context, hosts.Task) (r hosts.Result, err error) { return r, fails },
-		func(context.Context, hosts.Task) (r hosts.Result, err error) {
-			r.Bytes = moved
-			return r, tcp.ErrConnectionLost
-		})
-	for _, tt := range []struct {
-		fails error
-		moved int64
-		cut   bool
-	}{{tcp.ErrDial, 0, false}, {tcp.ErrNoPeer, 0, false}, {tcp.ErrConnectionLost, 0, true}, {tcp.ErrDial, 0, false}, {tcp.ErrConnectionLost, 1, true}, {tcp.ErrDial, 0, true}, {tcp.ErrNoPeer, 0, true}} {
-		fails, moved = tt.fails, tt.moved
-		_, err := run()
-		require.ErrorIs(t, err, tt.fails)
-		require.Equal(t, tt.cut, errors.Is(err, tcp.ErrConnectionLost), "%v", err)
-	}
 }
 
 // TestRunFailsIfDigestsDiffer expects an error if both hosts succeed but

@@ -1,0 +1,246 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/option"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// linkDeadline is how long both ends wait for the connections of a link. If another path remains, they wait only
+// for searchDeadline, until data has passed.
+const (
+	linkDeadline   = 30 * time.Second
+	searchDeadline = 5 * time.Second
+)
+
+// Search finds the path between two hosts: the first transfer tries each one in turn. Several transfers may use a
+// Search concurrently.
+type Search struct {
+	source, target Side
+	requested      transport.Settings
+	log            func(string)
+	first          Link // the first path that is routable
+	given          bool // there is only one path, and it is not searched
+
+	mu         sync.Mutex
+	link       Link                 // the path to try, or the one that works
+	remaining  []transport.Settings // paths that were not tried
+	rejected   []string             // paths that failed, with the reasons
+	found      bool                 // data has passed the link, or a connection without data
+	noPath     bool                 // all paths failed
+	unroutable bool                 // the first path has no address
+}
+
+// NewSearch returns a search that begins with the first path that is routable. It chooses the listener, its address and
+// the number of connections from its arguments alone. log gets each change of the path.
+func NewSearch(w transport.Settings, source, target Side, log func(string)) (*Search, error) {
+	s := &Search{source: source, target: target, requested: w, log: log, remaining: candidates(w, source, target)}
+	err := s.advance()
+	s.first = s.link
+	s.given = !s.first.searched() && len(s.remaining) == 0 && len(s.rejected) == 0
+	return s, err
+}
+
+// advance takes the next path that is routable. On error none remains.
+func (s *Search) advance() error {
+	for {
+		l := Link{Settings: s.remaining[0], requested: s.requested, source: s.source, target: s.target, deadline: linkDeadline}
+		s.remaining = s.remaining[1:]
+		l.remaining = len(s.remaining)
+		if err := l.chooseWire(); err != nil {
+			return err
+		}
+		err := l.carrier.choose(&l, s.source, s.target)
+		if !errors.As(err, new(*unroutable)) {
+			l.last = len(s.rejected) > 0 && len(s.remaining) == 0
+			s.link = l
+			return err
+		}
+		s.unroutable = s.unroutable || len(s.rejected) == 0
+		s.rejected = append(s.rejected, l.path()+": "+err.Error())
+		if len(s.remaining) == 0 {
+			return err
+		}
+	}
+}
+
+// First returns the link that the search began with.
+func (s *Search) First() Link { return s.first }
+
+// Link returns the link that works, or the one that is to be tried. If all failed, it returns the first.
+func (s *Search) Link() Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noPath {
+		return s.first
+	}
+	return s.link
+}
+
+// Certain reports whether a path always works, or no path is searched: within a host, through a remote shell or with nc.
+// Otherwise Probe tells before the first change whether data passes.
+func (s *Search) Certain() bool {
+	return !s.first.searched() || len(s.remaining) > 0 && s.remaining[len(s.remaining)-1].Wire == transport.SSH
+}
+
+// searched reports whether the link may not work. ssh and nc are only tried if the user requested them.
+func (l *Link) searched() bool {
+	return l.Wire != Local && l.Wire != transport.SSH && l.Wire != transport.NC
+}
+
+// Run is the function Run over the path of the search. Until data has passed one, a transfer whose connections fail
+// moves over the next path.
+func (s *Search) Run(ctx context.Context, from From, to To, count Count, report func(Progress)) (Result, error) {
+	return s.run(ctx, func(l Link) (Result, error) {
+		return Run(ctx, l, from, to, count, func(p Progress) {
+			if p.Bytes > count.Done {
+				s.accept(l)
+			}
+			if report != nil {
+				report(p)
+			}
+		})
+	})
+}
+
+// Probe finds the path with connections that carry no data. If all paths fail, Result says so, and the error is nil.
+func (s *Search) Probe(ctx context.Context) error {
+	if s.given {
+		return nil
+	}
+	_, err := s.run(ctx, func(l Link) (Result, error) {
+		l = l.Resolve(false)
+		l.Streams = 1
+		return Run(ctx, l, From{Host: s.source.Host, What: hosts.Nothing{}}, To{s.target.Host, hosts.Nothing{}}, Count{}, nil)
+	})
+	if errors.As(err, new(*NoPath)) {
+		return nil
+	}
+	return err
+}
+
+// run calls try with the path of the search, and then with further ones.
+func (s *Search) run(ctx context.Context, try func(Link) (Result, error)) (Result, error) {
+	for {
+		s.mu.Lock()
+		l, found, noPath := s.link, s.found, s.noPath
+		if !found && len(s.remaining) > 0 {
+			l.deadline = searchDeadline
+		}
+		s.mu.Unlock()
+		if noPath {
+			return Result{}, s.noPathError()
+		}
+		res, err := try(l)
+		switch {
+		case ctx.Err() != nil:
+			return res, err
+		case !notConnected(err) || res.Bytes > 0:
+			s.accept(l)
+			return res, err
+		case s.given && !found:
+			return res, err
+		case found: // a retry may succeed
+			return res, fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
+		}
+		if err := s.reject(l, err); err != nil {
+			return res, err
+		}
+	}
+}
+
+// notConnected reports whether an error means that the path of a transfer does not work. Other errors, such as ports in
+// use, concern a host, so that another path would not help.
+func notConnected(err error) bool {
+	return errors.Is(err, hosts.ErrNotConnected) && !errors.Is(err, hosts.ErrLost)
+}
+
+// accept records that a path works.
+func (s *Search) accept(l Link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found = s.found || s.link.remaining == l.remaining
+}
+
+// reject records why a path failed, and goes on to the next one. It returns an error if none remains.
+func (s *Search) reject(l Link, why error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.found || s.noPath || s.link.remaining != l.remaining {
+		return nil // another transfer was first
+	}
+	before := len(s.rejected)
+	s.rejected = append(s.rejected, l.path()+": "+why.Error())
+	if len(s.remaining) == 0 {
+		s.noPath = true
+		return s.noPathError()
+	}
+	switch err := s.advance(); {
+	case errors.As(err, new(*unroutable)):
+		s.noPath = true
+		return s.noPathError()
+	case err != nil:
+		return err
+	}
+	s.log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(s.rejected[before:], "; "), s.link.description()))
+	return nil
+}
+
+// NoPath is the error of a transfer after all paths failed.
+type NoPath struct{ text string }
+
+func (n *NoPath) Error() string { return n.text }
+
+func (s *Search) noPathError() error {
+	return fault.Failf("open ports for the other host and name them: {{port-range LOW-HIGH}}", "%w", &NoPath{"no data passes between the two hosts: " + strings.Join(s.rejected, "; ")})
+}
+
+// Result returns the result of the search; zero if no path was tried.
+func (s *Search) Result() transport.PathSearch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.given || !s.found && len(s.rejected) == 0 {
+		return transport.PathSearch{}
+	}
+	l := s.link
+	if s.noPath {
+		l = s.first
+	}
+	first := Link{Settings: s.requested}
+	listener, _ := first.chooseDialer(s.source, s.target)
+	r := transport.PathSearch{Path: l.path(), Rejected: slices.Clone(s.rejected), Unroutable: s.unroutable, NoPath: s.noPath, OverSSH: l.Wire == transport.SSH,
+		Listen: listener.Label(), Option: option.Name("dial", l.dial)}
+	if r.OverSSH {
+		r.Option = throughSSH(s.requested)
+	}
+	if s.noPath {
+		r.Untried = s.untried(&l)
+	}
+	return r
+}
+
+// untried returns the alternatives that the user's options excluded.
+func (s *Search) untried(l *Link) (all []string) {
+	choices := candidates(s.requested, s.source, s.target)
+	switch {
+	case l.DataAddress != "": // the address belongs to one host, so no other can listen there
+		return []string{"the same command" + without([]string{"data-address"})}
+	case len(choices) == 1:
+		other := map[string]string{"source": "target", "target": "source"}[l.dial]
+		all = append(all, option.Name("dial", other))
+	}
+	if (s.source.Local() || s.target.Local()) && !slices.ContainsFunc(choices, func(w transport.Settings) bool { return w.Wire == transport.SSH }) {
+		all = append(all, throughSSH(s.requested))
+	}
+	return all
+}

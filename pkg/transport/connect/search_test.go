@@ -1,0 +1,328 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// fakeNetwork has two hosts. Some directions between them are blocked.
+type fakeNetwork struct {
+	near, far fakeHost
+	log       []string
+}
+
+func (d *fakeNetwork) note(text string) { d.log = append(d.log, text) }
+
+// fakeHost is a host that records its calls.
+type fakeHost struct {
+	host
+	hosts.Host
+	says   error   // error of a direct connection from this host
+	relays error   // error of a connection through the remote shell
+	busy   []error // errors of the first offers
+	mu     sync.Mutex
+	offers []tcp.Offer
+}
+
+var errShut = hosts.NotConnected(fmt.Errorf("%w to 10.0.0.2:4 (tcp): timeout", tcp.ErrDial))
+
+func (d *fakeHost) Do(_ context.Context, f func(hosts.Host) error) error { return f(d) }
+
+func (d *fakeHost) Shell() tcp.Stack { return tcp.Kernel{} }
+
+func (d *fakeHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, d.Host, r, hoststest.With(hosts.OpOffer, d.Offer), hoststest.Watched(hosts.OpTransfer, d.Transfer))
+}
+
+func (d *fakeHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.busy) > 0 {
+		err := d.busy[0]
+		d.busy = d.busy[1:]
+		return tcp.Ticket{}, err
+	}
+	d.offers = append(d.offers, o)
+	return tcp.Ticket{}, nil
+}
+
+func (d *fakeHost) RTT() time.Duration { return 0 }
+
+func (d *fakeHost) Transfer(ctx context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
+	dial, dials := task.To.(hosts.Dial)
+	if from, ok := task.From.(hosts.Dial); ok {
+		dial, dials = from, true
+	}
+	switch {
+	case dials && dial.Through == nil:
+		return hosts.Result{}, d.says
+	case dials:
+		return hosts.Result{}, d.relays
+	}
+	select {
+	case <-ctx.Done():
+		return hosts.Result{}, ctx.Err()
+	case <-time.After(time.Millisecond):
+		return hosts.Result{}, nil
+	}
+}
+
+func newFakeNetwork(local, remote string) (d *fakeNetwork, source, target Side) {
+	d = &fakeNetwork{near: fakeHost{host: host{label: local}}, far: fakeHost{host: host{label: remote}}}
+	facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
+	return d, Side{Host: &d.near, Facts: facts}, Side{Host: &d.far, Facts: facts}
+}
+
+// TestSearch expects a connection without data, and a stream, to find the same path.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	closedPaths := errShut
+	inUse := fault.Failf("widen {{port-range}}", "cannot listen on 10.0.0.2, ports 9000-9000: all are in use")
+	kernel := fmt.Errorf("%w to 10.0.0.2:4 (tcp): %w", tcp.ErrDial, fault.Refusef("", "no bbr here"))
+	lost := fmt.Errorf("beta: %w", hosts.ErrLost)
+	for _, tt := range []struct {
+		name      string
+		near, far string
+		says      [2]error // error of a direct connection from near, from far
+		way       transport.Settings
+		err       error
+		wire      string
+		dial      string
+		closed    bool
+		tries     int // number of connections that fail
+		untried   string
+		relays    error        // error of a connection through ssh
+		busy      []error      // errors of far's first offers
+		addresses []netip.Addr // addresses of near
+		told      string       // log lines
+	}{
+		{name: "first path", far: "b", wire: "auto", dial: "source"},
+		{name: "the other direction", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
+		{name: "between other hosts", near: "a", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
+		{name: "key without permission to connect", far: "b", says: [2]error{closedPaths, hosts.NotConnected(fault.Refusef("", "%w: no", hosts.ErrForbidden))}, wire: "ssh", dial: "source", tries: 2},
+		{name: "only ssh", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "ssh", dial: "source", tries: 2},
+		{name: "ssh without some options", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Ports: transport.Ports{Low: 9, High: 9}, Socket: transport.Socket{Window: 1 << 20}},
+			wire: "ssh", dial: "source", tries: 2, told: "through ssh without {{port-range}} and {{window}}, slower"},
+		{name: "no path", far: "b", says: [2]error{closedPaths, closedPaths}, relays: hosts.NotConnected(fault.Refusef("", "it always starts an agent")), wire: "auto", dial: "source", closed: true, tries: 3},
+		{name: "unreachable address in between", far: "b", says: [2]error{closedPaths}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
+			wire: "ssh", dial: "source", tries: 2, told: "NAT): the address of this host from there is unknown; trying through ssh, slower: ssh"},
+		{name: "no path between other hosts", near: "a", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "auto", dial: "source", closed: true, tries: 2},
+		{name: "requested direction", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
+			untried: "{{dial target}} | {{wire ssh}} without {{dial}}"},
+		{name: "requested address", far: "b", says: [2]error{closedPaths}, way: transport.Settings{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
+			untried: "the same command without {{data-address}}"},
+		{name: "requested wire", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
+		{name: "requested wire, other direction", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
+		{name: "requested ssh is not tested", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
+		{name: "lost host", far: "b", says: [2]error{lost}, err: hosts.ErrLost},
+		{name: "ports in use", far: "b", busy: []error{inUse}, err: inUse},
+		{name: "key without permission to listen", far: "b", busy: []error{fmt.Errorf("b: %w: no", hosts.ErrForbidden)}, wire: "auto", dial: "target", tries: 1},
+		{name: "a stream that is not permitted", far: "b", says: [2]error{fmt.Errorf("b: %w: no", hosts.ErrForbidden)}, err: hosts.ErrForbidden},
+		{name: "option that the kernel lacks", far: "b", says: [2]error{kernel}, err: kernel},
+	} {
+		for _, probes := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, probe %v", tt.name, probes), func(t *testing.T) {
+				t.Parallel()
+				d, source, target := newFakeNetwork(tt.near, tt.far)
+				d.near.says, d.far.says, d.near.relays, d.far.busy = tt.says[0], tt.says[1], tt.relays, tt.busy
+				source.Addresses = tt.addresses
+				if tt.addresses != nil {
+					target.Facts.SSHPeer = "10.0.0.9"
+				}
+				s, err := NewSearch(tt.way, source, target, d.note)
+				require.NoError(t, err)
+				require.Zero(t, s.Result(), "nothing was tried")
+				if probes {
+					err = s.Probe(t.Context())
+				} else if _, err = s.Run(t.Context(), From{Host: source.Host, What: hosts.Noise{}}, To{target.Host, hosts.Nowhere{}}, Count{}, nil); tt.closed {
+					require.ErrorContains(t, err, "no data passes between the two hosts: ")
+					err = nil
+				}
+				require.ErrorIs(t, err, tt.err)
+				r := s.Result()
+				if err != nil {
+					require.Empty(t, r.Rejected)
+					return
+				}
+				l := s.Link()
+				require.Equal(t, []string{tt.wire, tt.dial}, []string{l.Wire, l.dial})
+				require.Equal(t, tt.closed, r.NoPath)
+				require.Len(t, r.Rejected, tt.tries, "%v", r.Rejected)
+				require.Equal(t, tt.untried, strings.Join(r.Untried, " | "))
+				told := strings.Join(d.log, "\n")
+				require.Contains(t, told, tt.told)
+				for _, why := range r.Rejected[:max(0, len(r.Rejected)-1)] {
+					require.Contains(t, told, why)
+				}
+				if !tt.closed && tt.tries > 0 {
+					require.Contains(t, told, r.Rejected[tt.tries-1], "each change of the path is reported")
+				}
+				for _, o := range append(d.near.offers, d.far.offers...) {
+					require.Contains(t, []time.Duration{searchDeadline, linkDeadline}, o.Deadline)
+				}
+				require.Equal(t, linkDeadline, l.deadline, "the deadline for data is unchanged")
+			})
+		}
+	}
+}
+
+// TestSearchContinues expects that after a lost connection, the search continues at the same path.
+func TestSearchContinues(t *testing.T) {
+	t.Parallel()
+	d, source, target := newFakeNetwork("", "b")
+	d.near.says, d.far.says = errShut, fmt.Errorf("b: %w", hosts.ErrLost)
+	s, err := NewSearch(transport.Settings{}, source, target, d.note)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Probe(t.Context()), hosts.ErrLost)
+	d.far.says = nil
+	require.NoError(t, s.Probe(t.Context()))
+	require.Equal(t, "target", s.Link().dial)
+	require.Len(t, d.far.offers, 1, "the first path was tried once")
+	require.Len(t, s.Result().Rejected, 1)
+}
+
+// TestFoundPathStays expects that once data has passed a path, a failed connection counts as lost: a retry may succeed.
+// Before, it usually means a firewall.
+func TestFoundPathStays(t *testing.T) {
+	t.Parallel()
+	d, source, target := newFakeNetwork("", "b")
+	s, err := NewSearch(transport.Settings{}, source, target, d.note)
+	require.NoError(t, err)
+	move := func() error {
+		_, err := s.Run(t.Context(), From{Host: source.Host, What: hosts.Noise{}}, To{target.Host, hosts.Nowhere{}}, Count{}, nil)
+		return err
+	}
+	require.NoError(t, move())
+	for _, fails := range []error{errShut, hosts.NotConnected(tcp.ErrNoPeer)} {
+		d.near.says = fails
+		require.ErrorIs(t, move(), tcp.ErrConnectionLost)
+	}
+	require.Empty(t, d.log)
+	require.Equal(t, "source", s.Link().dial)
+}
+
+// TestTransfersSearchTogether expects that several transfers that begin at the same time reject a path once.
+func TestTransfersSearchTogether(t *testing.T) {
+	t.Parallel()
+	d, source, target := newFakeNetwork("", "b")
+	d.near.says = errShut
+	var mu sync.Mutex
+	s, err := NewSearch(transport.Settings{}, source, target, func(text string) { mu.Lock(); defer mu.Unlock(); d.note(text) })
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, err := s.Run(t.Context(), From{Host: source.Host, What: hosts.Noise{}}, To{target.Host, hosts.Nowhere{}}, Count{}, nil)
+			require.NoError(t, err)
+		})
+	}
+	all.Wait()
+	require.Len(t, d.log, 1)
+	require.Len(t, s.Result().Rejected, 1)
+}
+
+// TestCertain expects that only a search that may end without a path is to be made before the first change.
+func TestCertain(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		near    string
+		way     transport.Settings
+		certain bool
+	}{
+		{"", transport.Settings{}, true},
+		{"", transport.Settings{Wire: "ssh"}, true},
+		{"", transport.Settings{Wire: "tls"}, false},
+		{"", transport.Settings{Dial: "target"}, false},
+		{"a", transport.Settings{}, false},
+	} {
+		_, source, target := newFakeNetwork(tt.near, "b")
+		s, err := NewSearch(tt.way, source, target, nil)
+		require.NoError(t, err)
+		require.Equal(t, tt.certain, s.Certain(), "%+v", tt)
+	}
+}
+
+// TestSearchOfRequestedDirection expects Listen to name the listening host of the requested
+// path.
+func TestSearchOfRequestedDirection(t *testing.T) {
+	t.Parallel()
+	d, source, target := newFakeNetwork("a", "b")
+	s, err := NewSearch(transport.Settings{Dial: "target"}, source, target, d.note)
+	require.NoError(t, err)
+	require.NoError(t, s.Probe(t.Context()))
+	require.Equal(t, "a", s.Result().Listen)
+}
+
+// freePort returns a port outside the kernel's ephemeral range.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		if port := 20000 + rand.IntN(10000); !portInUse(t, port) {
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+// portInUse reports whether a loopback port has a listener or a connection.
+func portInUse(t *testing.T, port int) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/tcp")
+	require.NoError(t, err)
+	at := fmt.Sprintf("0100007F:%04X", port)
+	for line := range strings.Lines(string(text)) {
+		// local and remote address, and the state: 06 (TIME_WAIT) is left by a closed
+		// connection
+		if f := strings.Fields(line); len(f) > 3 && (f[1] == at || f[2] == at) && f[3] != "06" {
+			return true
+		}
+	}
+	return false
+}
+
+// TestProbeLeavesNothing expects that a probe between real hosts leaves no connection and no
+// listener, and uses up no slot that data needs.
+func TestProbeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, w := range []string{"", "signed", "tls", "plain"} {
+		port := freePort(t)
+		local, remote, search := searchPair(t, transport.Settings{Wire: w, Streams: 2, Ports: transport.Ports{Low: port, High: port}})
+		choices := search.First().Resolve(false)
+		other := choices.offer(0)
+		other.PortLow, other.PortHigh = 0, 0
+		ticket, err := hosts.Call(t.Context(), remote.site, hosts.OpOffer, other)
+		require.NoError(t, err)
+		require.NoError(t, search.Probe(t.Context()))
+		require.True(t, search.found)
+		require.Zero(t, search.Result().Rejected)
+		require.Eventually(t, func() bool { return !portInUse(t, port) }, testenv.Timeout(), 10*time.Millisecond)
+		done := make(chan error, 1)
+		go func() {
+			_, err := hosts.Call(t.Context(), remote.site, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}})
+			done <- err
+		}()
+		_, err = hosts.Call(t.Context(), local.site, hosts.OpTransfer, hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}})
+		require.NoError(t, err, "an existing offer")
+		require.NoError(t, <-done)
+		_, err = search.Run(t.Context(), From{Host: local, What: hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
+		require.NoError(t, err)
+	}
+}
