@@ -101,7 +101,7 @@ func (t *Job) move(ctx context.Context) map[string]error {
 		})
 	}
 	wg.Wait()
-	if len(t.Ends.Search.Result().Rejected) > 0 { // the path is not the planned one
+	if t.Ends.PathChanged() {
 		t.evaluate()
 	}
 	failed := map[string]error{}

@@ -190,6 +190,9 @@ func (d *deviceJob) timed(ctx context.Context, f func(context.Context) error) er
 	if len(d.report.Results) > 0 {
 		d.report.Seconds = time.Since(start).Seconds()
 	}
+	if d.ends.PathChanged() {
+		d.evaluate()
+	}
 	return err
 }
 

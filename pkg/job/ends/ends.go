@@ -80,6 +80,12 @@ func (e *Ends) Open(ctx context.Context, rep Watcher) error {
 	return Unchanged(err)
 }
 
+// PathChanged reports whether the data did not take the first path, so that the checks of the path have something to say.
+func (e *Ends) PathChanged() bool {
+	_, found := e.link()
+	return len(found.Rejected) > 0
+}
+
 // link returns the link of the search, a zero one before Choose.
 func (e *Ends) link() (l connect.Link, found transport.PathSearch) {
 	if e.Search == nil {
