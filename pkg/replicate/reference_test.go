@@ -42,7 +42,7 @@ func keyDocs() map[string][]keyDoc {
 			{"grace", `"15m"`, `"1h"`, "time after which an overdue dataset is late, in addition to `jitter`"},
 			{"user", `"root"`, `"backup"`, "account that runs the unit; needs `zfs allow`, which `check` prints"},
 			{"prune_limit", "100", "500", "maximum number of unexpected removals per dataset and run"},
-			{"parallel", "2", "4", "concurrent datasets over all targets, 1 to 64"},
+			{"parallel", "2", "4", "concurrent datasets over all targets, 1 to 64; streams of at most 96 KiB: for each target"},
 			{"retries", "5", "10", "retries of an interrupted transfer"},
 			{"first", `"all"`, `"newest"`, "history for a dataset that is new on the target: `all`, `newest` (one snapshot), `fail` (refuse)"},
 			{"holds", `"both"`, `"source"`, "sides that hold the common snapshot: `both`, `source`, `target`, `none`"},
