@@ -34,17 +34,19 @@ func (d *deviceJob) copy(ctx context.Context) error {
 			err := d.inspectDevices(ctx)
 			return d.state.Stored > before, err
 		}
-		l.Retryable = func(err, _ error) bool {
-			// A refusal that the first try did not get comes most likely from the previous
-			// try, whose agent has not noticed the lost connection yet.
-			return ends.Transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
-		}
+		l.Retryable = d.retryable
 		err = l.Run(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	return d.checkBadRanges()
+}
+
+// retryable reports whether another try may succeed. A refusal that the first try did not get comes most likely from the
+// previous try, whose agent has not noticed the lost connection yet.
+func (d *deviceJob) retryable(err, _ error) bool {
+	return ends.Transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
 }
 
 // copyStream copies a standard stream. It cannot be read again, so there is no retry.

@@ -151,31 +151,35 @@ type deviceJob struct {
 }
 
 func (d *deviceJob) run(ctx context.Context) error {
-	s := ends.Stages{
-		Survey: func(ctx context.Context) error {
-			err := ends.WithActivity(ctx, d.rep, fmt.Sprintf("inspecting %s and %s", d.req.Source, d.req.Target), d.survey)
-			if err == nil && !d.req.Compare {
-				err = d.checkCopy(ctx)
-			}
-			return err
-		},
-		Admit:    d.admit,
-		Moves:    func() bool { return !d.req.Compare },
-		Evaluate: d.evaluate,
-		DryRun:   d.req.DryRun,
-		Planned:  func() { d.rep.DevicePlanned(d.report) },
-	}
-	if d.req.Measure {
-		s.Measure = d.measure
-	}
-	err := d.ends.Prepare(ctx, d.rep, &s)
-	switch {
-	case err != nil || d.req.DryRun:
+	survey := func(ctx context.Context) error {
+		err := d.inspecting(ctx, d.survey)
+		if err == nil && !d.req.Compare {
+			err = d.checkCopy(ctx)
+		}
 		return err
-	case d.req.Compare:
-		return ends.Unchanged(d.timed(ctx, d.compare))
+	}
+	measure := d.measure
+	if !d.req.Measure {
+		measure = nil
+	}
+	if done, err := d.prepare(ctx, &ends.Stages{Survey: survey, Moves: func() bool { return !d.req.Compare }, Measure: measure}); done {
+		return err
 	}
 	return d.timed(ctx, d.copy)
+}
+
+func (d *deviceJob) inspecting(ctx context.Context, survey func(context.Context) error) error {
+	return ends.WithActivity(ctx, d.rep, fmt.Sprintf("inspecting %s and %s", d.req.Source, d.req.Target), survey)
+}
+
+// prepare completes the stages and runs them, and the comparison if it was requested. done means that nothing is left
+// to do.
+func (d *deviceJob) prepare(ctx context.Context, s *ends.Stages) (done bool, err error) {
+	s.Admit, s.Evaluate, s.DryRun, s.Planned = d.admit, d.evaluate, d.req.DryRun, func() { d.rep.DevicePlanned(d.report) }
+	if err = d.ends.Prepare(ctx, d.rep, s); err == nil && d.req.Compare && !d.req.DryRun {
+		err = ends.Unchanged(d.timed(ctx, d.compare))
+	}
+	return err != nil || d.req.DryRun || d.req.Compare, err
 }
 
 // evaluate describes the transport and evaluates the checks on the hosts and the link.
@@ -207,20 +211,9 @@ func (d *deviceJob) survey(ctx context.Context) error {
 		}
 	}
 	var from, to device.Facts
-	look := func(ctx context.Context, e *ends.End, name string, into *device.Facts) (err error) {
-		if e.Facts, err = hosts.Call(ctx, e.Conn, hosts.OpHostFacts, hosts.None{}); err == nil && name == device.Standard {
-			*into = device.Facts{Path: name, Kind: device.KindStream}
-		} else if err == nil {
-			*into, err = hosts.Call(ctx, e.Conn, hosts.OpInspectDevice, path.Clean(name))
-		}
-		if err != nil && e.Conn.Local() { // remote hosts add their name
-			err = fmt.Errorf("local: %w", err)
-		}
-		return err
-	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return look(gctx, &d.ends.Source, d.req.Source.Name, &from) })
-	g.Go(func() error { return look(gctx, &d.ends.Target, d.req.Target.Name, &to) })
+	g.Go(func() (err error) { from, err = inspect(gctx, &d.ends.Source, d.req.Source.Name); return })
+	g.Go(func() (err error) { to, err = inspect(gctx, &d.ends.Target, d.req.Target.Name); return })
 	g.Go(func() error { d.ends.Source.System = d.ends.Source.Conn.System(gctx); return nil })
 	g.Go(func() error { d.ends.Target.System = d.ends.Target.Conn.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
@@ -250,6 +243,19 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	}
 	d.evaluate()
 	return nil
+}
+
+// inspect queries the facts of a host and of its device.
+func inspect(ctx context.Context, e *ends.End, name string) (f device.Facts, err error) {
+	if e.Facts, err = hosts.Call(ctx, e.Conn, hosts.OpHostFacts, hosts.None{}); err == nil && name == device.Standard {
+		return device.Facts{Path: name, Kind: device.KindStream}, nil
+	} else if err == nil {
+		f, err = hosts.Call(ctx, e.Conn, hosts.OpInspectDevice, path.Clean(name))
+	}
+	if err != nil && e.Conn.Local() { // remote hosts add their name
+		err = fmt.Errorf("local: %w", err)
+	}
+	return f, err
 }
 
 // checkStreams refuses options that a standard stream does not support.

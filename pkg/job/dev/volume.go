@@ -3,7 +3,6 @@ package dev
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/device"
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
@@ -54,21 +54,12 @@ type volumeJob struct {
 }
 
 func (v *volumeJob) run(ctx context.Context) error {
-	err := v.dev.ends.Prepare(ctx, v.dev.rep, &ends.Stages{
-		Survey: func(ctx context.Context) error {
-			return ends.WithActivity(ctx, v.dev.rep, fmt.Sprintf("inspecting %s and %s", v.dev.req.Source, v.dev.req.Target), v.survey)
-		},
-		Admit:    v.dev.admit,
-		Moves:    func() bool { return !v.dev.req.Compare && !v.volume.UpToDate },
-		Evaluate: v.dev.evaluate,
-		DryRun:   v.dev.req.DryRun,
-		Planned:  func() { v.dev.rep.DevicePlanned(v.dev.report) },
+	done, err := v.dev.prepare(ctx, &ends.Stages{
+		Survey: func(ctx context.Context) error { return v.dev.inspecting(ctx, v.survey) },
+		Moves:  func() bool { return !v.dev.req.Compare && !v.volume.UpToDate },
 	})
-	switch {
-	case err != nil || v.dev.req.DryRun:
+	if done {
 		return err
-	case v.dev.req.Compare:
-		return ends.Unchanged(v.dev.timed(ctx, v.dev.compare))
 	}
 	if !v.volume.UpToDate {
 		err = v.dev.timed(ctx, v.send)
@@ -113,15 +104,7 @@ func (v *volumeJob) survey(ctx context.Context) error {
 		}
 		return err
 	})
-	g.Go(func() (err error) {
-		if v.dev.ends.Target.Facts, err = hosts.Call(gctx, v.dev.ends.Target.Conn, hosts.OpHostFacts, hosts.None{}); err == nil {
-			to, err = hosts.Call(gctx, v.dev.ends.Target.Conn, hosts.OpInspectDevice, path.Clean(v.dev.req.Target.Name))
-		}
-		if err != nil && v.dev.ends.Target.Conn.Local() {
-			err = fmt.Errorf("local: %w", err)
-		}
-		return err
-	})
+	g.Go(func() (err error) { to, err = inspect(gctx, &v.dev.ends.Target, v.dev.req.Target.Name); return })
 	g.Go(func() error { v.dev.ends.Source.System = v.dev.ends.Source.Conn.System(gctx); return nil })
 	g.Go(func() error { v.dev.ends.Target.System = v.dev.ends.Target.Conn.System(gctx); return nil })
 	if err := g.Wait(); err != nil {
@@ -233,7 +216,7 @@ func (v *volumeJob) plan(at zfs.Version) error {
 		return nil
 	}
 	if c.Applying.GUID != 0 && c.Applying.GUID != at.GUID {
-		return fault.Refusef("complete it first: zxfer send "+shellquote.Join(v.endpoint(c.Applying.String()), v.dev.req.Target.String())+"\n"+v.fullHint(),
+		return fault.Refusef("complete it first: zxfer send "+shellquote.Join(endpoint.Endpoint{Host: v.dev.req.Source.Host, Name: c.Applying.String()}.String(), v.dev.req.Target.String())+"\n"+v.fullHint(),
 			"%s holds %s", v.dev.req.Target, c)
 	}
 	for _, version := range v.versions {
@@ -246,13 +229,6 @@ func (v *volumeJob) plan(at zfs.Version) error {
 	}
 	v.volume.Base, v.volume.Continues = v.base.Short(), c.Applying.GUID != 0
 	return nil
-}
-
-// endpoint returns a name on the source as the user types it.
-func (v *volumeJob) endpoint(name string) string {
-	e := v.dev.req.Source
-	e.Name = name
-	return e.String()
 }
 
 // fullHint is the command for a full copy.
@@ -312,9 +288,7 @@ func (v *volumeJob) send(ctx context.Context) error {
 	l := ends.NewLoop(fmt.Sprintf("%s -> %s", v.volume.Snapshot, v.dev.req.Target), v.dev.req.Retries, v.dev.rep.Log)
 	l.Try = v.try
 	l.Progress = func(ctx context.Context) (bool, error) { return false, v.inspect(ctx) }
-	l.Retryable = func(err, _ error) bool {
-		return ends.Transient(err) || len(v.dev.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
-	}
+	l.Retryable = v.dev.retryable
 	return l.Run(ctx)
 }
 
