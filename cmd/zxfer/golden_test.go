@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/compare"
 	"zxfer/pkg/job/dev"
 	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/job/heal"
 	"zxfer/pkg/job/restore"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/importer"
@@ -39,7 +39,7 @@ func TestGoldenFields(t *testing.T) {
 		name  string
 		value any
 	}{
-		{"zxfer.send/v1 and zxfer.restore/v1", job.Report{}},
+		{"zxfer.send/v1 and zxfer.restore/v1", send.Report{}},
 		{"zxfer.dev/v1", dev.Report{}},
 		{"zxfer.compare/v1", compare.Report{}},
 		{"zxfer.heal/v1", heal.Report{}},

@@ -12,9 +12,9 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
 	"zxfer/pkg/job/restore"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
@@ -45,13 +45,13 @@ func (o *output) check() error {
 
 // reporter reports any kind of job.
 type reporter interface {
-	job.Reporter
+	send.Reporter
 	dev.Reporter
 	restore.FilesReporter
 	presenter
 	// ActivityState is Activity with a description that changes.
 	ActivityState(what func() string) (done func())
-	Done(job.Result, error, report.ResultText) error
+	Done(send.Result, error, report.ResultText) error
 }
 
 func (o *output) reporter(a *app, stdout io.Writer) reporter {
@@ -97,7 +97,7 @@ type jobEnd struct {
 }
 
 // finish reports the result of a job that ended with err, and returns the error of the verb.
-func (j *jobRun) finish(ctx context.Context, r job.Result, err error, end jobEnd) error {
+func (j *jobRun) finish(ctx context.Context, r send.Result, err error, end jobEnd) error {
 	defer j.stop()
 	_ = j.at.Close() // the results are complete; agents end with their stdin
 	err = j.out.page.write(j.app, err, func(about html.About) ([]byte, error) { return end.page(about, j.recorder.Recording()) })

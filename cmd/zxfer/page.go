@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/report/history"
@@ -44,7 +44,7 @@ func recordRuns(r *runner.Runner, course *history.Recorder, several bool) {
 		course.Log(message)
 		log(message)
 	}
-	r.Reporter = func(name, target string) job.Reporter {
+	r.Reporter = func(name, target string) send.Reporter {
 		to := target
 		if several {
 			to = name + " to " + target

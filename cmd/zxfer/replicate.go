@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
@@ -146,7 +146,7 @@ func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
 	r := runner.New(o.stateDir, at, a.now, text.Log)
 	at.log = func(message string) { r.Log(message) } // r.Log may be replaced later
 	r.Flags, r.Agent = o.flags(), "zxfer/"+buildVersion()
-	r.Reporter = func(_, target string) job.Reporter { return text.Part(target) }
+	r.Reporter = func(_, target string) send.Reporter { return text.Part(target) }
 	return r, text
 }
 

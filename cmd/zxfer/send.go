@@ -11,8 +11,8 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -26,7 +26,7 @@ import (
 // directly.
 type sendOptions struct {
 	output
-	req     job.Send
+	req     send.Request
 	recurse bool
 	rotate  bool
 	set     []string
@@ -76,7 +76,7 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 			if err != nil {
 				return err
 			}
-			r, err := job.RunSend(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
+			r, err := send.Run(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
 			return j.finishSend(cmd.Context(), r, err)
 		},
 	}
@@ -85,7 +85,7 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 }
 
 // finishSend finishes a send or restore.
-func (j *jobRun) finishSend(ctx context.Context, r *job.Report, err error) error {
+func (j *jobRun) finishSend(ctx context.Context, r *send.Report, err error) error {
 	return j.finish(ctx, r, err, jobEnd{text: report.SendResult(r), done: "the transfer is complete, but its report could not be written: ",
 		page: func(about html.About, course history.Recording) ([]byte, error) { return html.Send(about, r, course) }})
 }
@@ -190,7 +190,7 @@ func (o *sendOptions) defineRun(cmd *cobra.Command) {
 
 // sendDevice copies a device or volume to a device or image file for zxfer send, as zxfer dev does.
 // It refuses flags that apply only to datasets.
-func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags *pflag.FlagSet) error {
+func sendDevice(ctx context.Context, a *app, o *sendOptions, req send.Request, flags *pflag.FlagSet) error {
 	d := &devOptions{output: o.output}
 	block := dev.Request{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,

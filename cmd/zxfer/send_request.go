@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/transport"
@@ -18,7 +18,7 @@ import (
 )
 
 // request checks flags that depend on each other and returns the job's request.
-func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Send, error) {
+func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (send.Request, error) {
 	req := o.req
 	req.Plan.Recursive = req.Plan.Recursive || o.recurse
 	if o.rotate {
@@ -27,15 +27,15 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 		}
 		req.Plan.Rotate = zfs.DivergedSuffix(o.now())
 	}
-	for _, step := range []func(*job.Send) error{
-		func(r *job.Send) error { return setSource(r, src) },
-		func(r *job.Send) error { return setTarget(r, target) },
+	for _, step := range []func(*send.Request) error{
+		func(r *send.Request) error { return setSource(r, src) },
+		func(r *send.Request) error { return setTarget(r, target) },
 		o.setProperties,
-		func(r *job.Send) error { return o.nameSnapshot(r, flags) },
+		func(r *send.Request) error { return o.nameSnapshot(r, flags) },
 		o.checkSnapshots,
-		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
-		func(r *job.Send) error { return checkTransport(&r.Settings, transport.Send, r.Source, r.Target) },
-		func(r *job.Send) error { return checkNames(r, flags) },
+		func(r *send.Request) error { return checkSkipped(r.SkipChecks) },
+		func(r *send.Request) error { return checkTransport(&r.Settings, transport.Send, r.Source, r.Target) },
+		func(r *send.Request) error { return checkNames(r, flags) },
 	} {
 		if err := step(&req); err != nil {
 			return req, err
@@ -44,7 +44,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 	return req, nil
 }
 
-func setSource(req *job.Send, src string) error {
+func setSource(req *send.Request, src string) error {
 	e, err := parseEndpoint(src)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func parseEndpoint(s string) (endpoint.Endpoint, error) {
 	return e, err
 }
 
-func setTarget(req *job.Send, target string) error {
+func setTarget(req *send.Request, target string) error {
 	e, err := parseEndpoint(target)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func setTarget(req *job.Send, target string) error {
 }
 
 // setProperties parses -o and checks -x.
-func (o *sendOptions) setProperties(req *job.Send) error {
+func (o *sendOptions) setProperties(req *send.Request) error {
 	if len(o.set) > 0 {
 		req.Plan.Set = make(map[string]string, len(o.set))
 	}
@@ -119,7 +119,7 @@ func (o *sendOptions) setProperties(req *job.Send) error {
 }
 
 // nameSnapshot sets a snapshot name with the time for --snapshot= without a name.
-func (o *sendOptions) nameSnapshot(req *job.Send, flags *pflag.FlagSet) error {
+func (o *sendOptions) nameSnapshot(req *send.Request, flags *pflag.FlagSet) error {
 	if !flags.Changed("snapshot") || req.TakeSnapshot != "" {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (o *sendOptions) nameSnapshot(req *job.Send, flags *pflag.FlagSet) error {
 	return err
 }
 
-func (o *sendOptions) checkSnapshots(req *job.Send) error {
+func (o *sendOptions) checkSnapshots(req *send.Request) error {
 	if req.TakeSnapshot != "" {
 		if req.Plan.Snapshot != "" {
 			return fault.Usagef("omit one of them", "--snapshot %s takes a new snapshot, but SRC names @%s", req.TakeSnapshot, req.Plan.Snapshot)
@@ -160,7 +160,7 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 }
 
 // checkNames checks flags that affect both ends.
-func checkNames(req *job.Send, flags *pflag.FlagSet) error {
+func checkNames(req *send.Request, flags *pflag.FlagSet) error {
 	if req.Wire == transport.NC {
 		if err := refuseIneffective(flags, "with --wire nc, which uses no zxfer on the remote host", "verify", "measure"); err != nil {
 			return err

@@ -13,14 +13,14 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport"
 )
 
 // parseSend returns the request for a command line of send.
-func parseSend(t *testing.T, args ...string) (job.Send, error) {
+func parseSend(t *testing.T, args ...string) (send.Request, error) {
 	t.Helper()
 	cmd := newSend(&app{stdin: os.Stdin, stdout: io.Discard, stderr: io.Discard})
 	o := &sendOptions{now: func() time.Time { return time.Date(2026, 11, 22, 17, 48, 3, 0, time.FixedZone("", 3600)) }}
@@ -36,7 +36,7 @@ func TestSendDefaults(t *testing.T) {
 	t.Parallel()
 	req, err := parseSend(t, "tank/ds", "backup:vault")
 	require.NoError(t, err)
-	require.Equal(t, job.Send{
+	require.Equal(t, send.Request{
 		Source: endpoint.Endpoint{Name: "tank/ds"}, Target: endpoint.Endpoint{Host: "backup", Name: "vault"},
 		Plan:     plan.Request{Source: "tank/ds", Target: "vault"},
 		Parallel: 1, Retries: 5,
@@ -53,7 +53,7 @@ func TestSendFlags(t *testing.T) {
 		"--parallel", "3", "--retries", "0", "-e", "ssh -p 22", "--no-bootstrap", "--skip-check", "space", "--skip-check", "keys",
 		"me@a:tank/ds@x", "b:vault/")
 	require.NoError(t, err)
-	require.Equal(t, job.Send{
+	require.Equal(t, send.Request{
 		Source: endpoint.Endpoint{Host: "me@a", Name: "tank/ds@x"}, Target: endpoint.Endpoint{Host: "b", Name: "vault/"},
 		Plan: plan.Request{
 			Source: "tank/ds", Snapshot: "x", Target: "vault/", Recursive: true, LatestOnly: true,

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/doctor"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/testenv"
 )
 
@@ -109,7 +109,7 @@ func TestZFSDoctorMeasures(t *testing.T) {
 	require.Positive(t, r.Expected.BytesPerSecond)
 	require.Empty(t, r.Expected.Unmeasured)
 	o := mustZxfer(t, "send", "--measure", "--json", src, "beta:"+dst)
-	var sent job.Report
+	var sent send.Report
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &sent))
 	require.NotNil(t, sent.Expected, o.stdout)
 	require.Empty(t, sent.Expected.Unmeasured)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/zfs"
 )
@@ -28,15 +28,15 @@ func moduleRelease(t *testing.T) zfs.Release {
 }
 
 // sendReport decodes what send --json printed.
-func sendReport(t *testing.T, o cmdResult) *job.Report {
+func sendReport(t *testing.T, o cmdResult) *send.Report {
 	t.Helper()
-	var r job.Report
+	var r send.Report
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o.String())
 	return &r
 }
 
 // noted returns the summary of a check's note, "" if there is none.
-func noted(r *job.Report, check string) string {
+func noted(r *send.Report, check string) string {
 	for _, f := range r.Findings {
 		if f.ID == check && f.Severity == finding.Note {
 			return f.Summary
@@ -134,7 +134,7 @@ func TestZFSRewrite(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", 70<<20)
-	step := func(snapshot string) *job.Report {
+	step := func(snapshot string) *send.Report {
 		t.Helper()
 		run(t, "zpool", "sync", alphaPool)
 		zfsCmd(t, "snapshot", src+"@"+snapshot)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 )
 
 // TestZFSLossyLink sends over a link that loses packets. The sender switches to bbr, unless
@@ -25,7 +25,7 @@ func TestZFSLossyLink(t *testing.T) {
 		{"auto", "bbr"}, {"reno", "reno"},
 	} {
 		o := mustZxfer(t, "send", "--json", "--congestion", tt.asked, source+"@s", fmt.Sprintf("beta:%s/%d", target, i))
-		var r job.Report
+		var r send.Report
 		require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
 		require.Equal(t, tt.want, r.Results[0].Network.Congestion, "%+v", r.Results[0].Network)
 	}

@@ -222,7 +222,7 @@ func TestZFSHoldAndProperties(t *testing.T) {
 }
 
 // TestZFSRefusalsChangeNothing runs a dry run, and refusals that depend on ZFS, ssh or the
-// remote host. pkg/plan and pkg/job test the other refusals.
+// remote host. pkg/plan and pkg/job/send test the other refusals.
 func TestZFSRefusalsChangeNothing(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

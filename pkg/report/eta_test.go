@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -114,11 +114,11 @@ func TestTotalExcludesFailed(t *testing.T) {
 	arrives.Steps = arrives.Steps[:1]
 	var out strings.Builder
 	text := NewText(Options{Stderr: &out, Now: newClock().Now})
-	text.Planned(&job.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{fails, skipped, arrives}}})
+	text.Planned(&send.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{fails, skipped, arrives}}})
 	for id, d := range map[int]*plan.Dataset{1: fails, 2: arrives} {
 		text.Started(id, d, 0)
 		text.Progress(id, connect.Progress{Bytes: 60, Total: 100})
-		text.Finished(id, &job.StepResult{Bytes: 60, Error: "cut"})
+		text.Finished(id, &send.StepResult{Bytes: 60, Error: "cut"})
 	}
 	total := &text.streams.total
 	require.EqualValues(t, 400, total.gauge(time.Time{}).total)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -33,10 +33,10 @@ func (c *clock) Now() time.Time { return c.now }
 func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 
 // planned is a job with a dataset of every kind.
-func planned() *job.Report {
+func planned() *send.Report {
 	available := uint64(1 << 40)
 	raw := zfs.StreamFlags{Raw: true}
-	return &job.Report{
+	return &send.Report{
 		Schema: "zxfer.send/v1", Source: "tank/home@d", Target: "backup1:vault/", DryRun: true, Conclusion: outcome.Conclusion{Outcome: "planned"},
 		Hosts: []ends.HostReport{
 			{Name: "local", Role: "source", ZFS: "2.3.9-1", Backend: "libzfs_core (pyzfs 1.0.0)", Version: "v0.1.0"},
@@ -86,7 +86,7 @@ func planned() *job.Report {
 }
 
 // diverged is a refused job.
-func diverged() *job.Report {
+func diverged() *send.Report {
 	r := planned()
 	r.Outcome = "refused"
 	r.Findings, r.Growth, r.Commands = nil, nil, nil
@@ -100,11 +100,11 @@ func diverged() *job.Report {
 }
 
 // finished is planned after its end.
-func finished() *job.Report {
+func finished() *send.Report {
 	r := planned()
 	r.DryRun, r.Outcome = false, "done"
 	r.Bytes, r.Seconds, r.LimitedBy = 4<<30, 20.5, "write on the target"
-	r.Results = []*job.StepResult{
+	r.Results = []*send.StepResult{
 		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Full, Bytes: 1 << 30, Speed: connect.Speed{Seconds: 5}, Tries: 1, Wire: "signed", Error: "connection cut"},
 		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Resume, Bytes: 2 << 30, Speed: connect.Speed{Seconds: 10, Rate: 2 << 30 / 10}, Resumed: true, Tries: 2,
 			Wire: "signed", Verified: "guid", Bottleneck: connect.Bottleneck{LimitedBy: "write on the target",
@@ -116,7 +116,7 @@ func finished() *job.Report {
 }
 
 // replay calls rep as a job with the result of finished would.
-func replay(rep job.Reporter, c *clock, r *job.Report) {
+func replay(rep send.Reporter, c *clock, r *send.Report) {
 	home := r.Plan.Datasets[0]
 	rep.Planned(r)
 	rep.Started(1, home, 0)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
@@ -39,30 +39,30 @@ const progressInterval = time.Second
 //
 // Sizes are bytes. total is an estimate. percent and eta_seconds are absent if unknown.
 type Event struct {
-	Schema   string          `json:"schema"`
-	Time     time.Time       `json:"time"`
-	Event    string          `json:"event"`
-	Message  string          `json:"message,omitempty"`
-	Hint     string          `json:"hint,omitempty"`
-	Class    string          `json:"class,omitempty"`
-	ID       int             `json:"id,omitempty"`
-	Source   string          `json:"source,omitempty"`
-	Target   string          `json:"target,omitempty"`
-	Snapshot string          `json:"snapshot,omitempty"`
-	Kind     plan.Kind       `json:"kind,omitempty"`
-	Wire     string          `json:"wire,omitempty"`
-	Datasets int             `json:"datasets,omitempty"`
-	Done     int             `json:"datasets_done,omitempty"`
-	Streams  int             `json:"streams,omitempty"`
-	Bytes    uint64          `json:"bytes,omitempty"`
-	Total    uint64          `json:"total,omitempty"`
-	Rate     uint64          `json:"bytes_per_second,omitempty"`
-	Percent  *int            `json:"percent,omitempty"`
-	ETA      *float64        `json:"eta_seconds,omitempty"`
-	Elapsed  float64         `json:"elapsed_seconds,omitempty"`
-	Limited  string          `json:"limited_by,omitempty"`
-	Result   *job.StepResult `json:"result,omitempty"`
-	Device   *dev.Result     `json:"device,omitempty"`
+	Schema   string           `json:"schema"`
+	Time     time.Time        `json:"time"`
+	Event    string           `json:"event"`
+	Message  string           `json:"message,omitempty"`
+	Hint     string           `json:"hint,omitempty"`
+	Class    string           `json:"class,omitempty"`
+	ID       int              `json:"id,omitempty"`
+	Source   string           `json:"source,omitempty"`
+	Target   string           `json:"target,omitempty"`
+	Snapshot string           `json:"snapshot,omitempty"`
+	Kind     plan.Kind        `json:"kind,omitempty"`
+	Wire     string           `json:"wire,omitempty"`
+	Datasets int              `json:"datasets,omitempty"`
+	Done     int              `json:"datasets_done,omitempty"`
+	Streams  int              `json:"streams,omitempty"`
+	Bytes    uint64           `json:"bytes,omitempty"`
+	Total    uint64           `json:"total,omitempty"`
+	Rate     uint64           `json:"bytes_per_second,omitempty"`
+	Percent  *int             `json:"percent,omitempty"`
+	ETA      *float64         `json:"eta_seconds,omitempty"`
+	Elapsed  float64          `json:"elapsed_seconds,omitempty"`
+	Limited  string           `json:"limited_by,omitempty"`
+	Result   *send.StepResult `json:"result,omitempty"`
+	Device   *dev.Result      `json:"device,omitempty"`
 }
 
 // JSON reports a job to a program. Its methods may be called concurrently.
@@ -113,7 +113,7 @@ func (j *JSON) State() string {
 }
 
 // Planned writes the planned event.
-func (j *JSON) Planned(r *job.Report) {
+func (j *JSON) Planned(r *send.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e := Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode}
@@ -181,7 +181,7 @@ func (e *Event) measure(g gauge) {
 }
 
 // Finished writes the result of a stream.
-func (j *JSON) Finished(id int, r *job.StepResult) {
+func (j *JSON) Finished(id int, r *send.StepResult) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.streams.finish(streamID{id: id}, r.Bytes, r.Error != "") != nil {
@@ -210,8 +210,8 @@ func (j *JSON) Status() {
 
 // Done writes err, if any, as events, and the report as one object to standard output. A job that
 // failed early also gets a report. The object needs no text.
-func (j *JSON) Done(r job.Result, err error, _ ResultText) error {
-	if sent, ok := r.(*job.Report); ok {
+func (j *JSON) Done(r send.Result, err error, _ ResultText) error {
+	if sent, ok := r.(*send.Report); ok {
 		complete := withoutNulls(*sent)
 		r = &complete
 	}
@@ -269,7 +269,7 @@ func className(c fault.Class) string {
 }
 
 // withoutNulls replaces nil slices with empty ones, so that readers see no null.
-func withoutNulls(r job.Report) job.Report {
+func withoutNulls(r send.Report) send.Report {
 	notNil(&r.Hosts)
 	notNil(&r.Findings)
 	notNil(&r.Commands)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 )
@@ -56,12 +56,12 @@ func TestJSONRefused(t *testing.T) {
 func TestOptionsOnlyInTexts(t *testing.T) {
 	t.Parallel()
 	var out, errs, text bytes.Buffer
-	r := &job.Report{Source: "{{wire nc}}", Target: "host:{{dial}}",
+	r := &send.Report{Source: "{{wire nc}}", Target: "host:{{dial}}",
 		Conclusion: outcome.Conclusion{Hint: "see\n{{wire nc}}", Error: "/srv/{{wire nc}}: none"},
 		Plan:       &plan.Plan{Notes: []string{"a, \"b\"]", "{{dial}} is set"}}}
 	err := fault.Refusef(r.Hint, "%s", r.Error)
 	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now}).Done(r, err, nil))
-	var got job.Report
+	var got send.Report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	require.Equal(t, []string{"{{wire nc}}", "host:{{dial}}", "see\n--wire nc", "/srv/{{wire nc}}: none", "a, \"b\"]", "--dial is set"},
 		append([]string{got.Source, got.Target, got.Hint, got.Error}, got.Plan.Notes...))
@@ -78,7 +78,7 @@ func TestOptionsOnlyInTexts(t *testing.T) {
 func TestJSONHasNoNulls(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	r := &job.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{{Source: "tank/a"}}}}
+	r := &send.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{{Source: "tank/a"}}}}
 	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &bytes.Buffer{}}).Done(r, nil, nil))
 	require.NotContains(t, out.String(), "null")
 	require.Nil(t, r.Hosts)

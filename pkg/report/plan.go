@@ -11,7 +11,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
@@ -19,7 +19,7 @@ import (
 
 // planText shows the whole plan: hosts, transport, conflicts, steps, losses, and equivalent
 // commands.
-func planText(r *job.Report) string {
+func planText(r *send.Report) string {
 	if r.Plan == nil {
 		return ""
 	}
@@ -37,7 +37,7 @@ func planText(r *job.Report) string {
 	return strings.Join(nonEmpty(sections), "\n")
 }
 
-func hostsText(r *job.Report) string {
+func hostsText(r *send.Report) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, h := range r.Hosts {
@@ -149,7 +149,7 @@ func notesText(notes []string) string {
 }
 
 // growthText shows the expected growth of the target.
-func growthText(r *job.Report) string {
+func growthText(r *send.Report) string {
 	g := r.Growth
 	if g == nil || len(r.Plan.Conflicts) > 0 {
 		return ""
@@ -225,7 +225,7 @@ func planTotal(p *plan.Plan) string {
 
 // headline summarizes a plan that is about to run. It omits conflicts and failed checks, because
 // the job ends with them as its error.
-func headline(r *job.Report) string {
+func headline(r *send.Report) string {
 	if r.Plan == nil || len(r.Plan.Conflicts) > 0 {
 		return ""
 	}

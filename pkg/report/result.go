@@ -7,13 +7,13 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/size"
 	"zxfer/pkg/transfer"
 )
 
 // resultText describes the result of one stream.
-func resultText(name string, r *job.StepResult, verbose bool) string {
+func resultText(name string, r *send.StepResult, verbose bool) string {
 	moved := size.Text(r.Bytes) + " in " + Seconds(r.Seconds)
 	if r.Error != "" {
 		return fmt.Sprintf("%s: stopped after %s: %s\n", name, moved, Line(r.Error))
@@ -82,7 +82,7 @@ func networkText(n *transfer.Network) string {
 }
 
 // SendResult returns the text of a send or restore.
-func SendResult(r *job.Report) ResultText {
+func SendResult(r *send.Report) ResultText {
 	return func(err error) (stdout, stderr string) {
 		switch {
 		case r.DryRun && r.Plan != nil:
@@ -95,7 +95,7 @@ func SendResult(r *job.Report) ResultText {
 }
 
 // summary summarizes a successful job.
-func summary(r *job.Report) string {
+func summary(r *send.Report) string {
 	if r.Source == "" { // restore --mount DATASET
 		if len(r.Mounted) == 0 {
 			return fmt.Sprintf("%s: nothing was left to mount\n", oneLine(r.Target))
@@ -139,7 +139,7 @@ func summary(r *job.Report) string {
 }
 
 // rolledBackText summarizes a restore that only rolled datasets back.
-func rolledBackText(r *job.Report) string {
+func rolledBackText(r *send.Report) string {
 	n, to := 0, ""
 	for _, d := range r.Plan.Datasets {
 		if d.RollsBack() {
@@ -170,14 +170,14 @@ func nextText(commands []string) string {
 	return "to use it, run there:\n" + indented(commands)
 }
 
-func meanRate(r *job.Report) string {
+func meanRate(r *send.Report) string {
 	if !(r.Seconds > 0) {
 		return ""
 	}
 	return rate(uint64(float64(r.Bytes) / r.Seconds))
 }
 
-func upToDateAt(r *job.Report) string {
+func upToDateAt(r *send.Report) string {
 	if r.Plan == nil || len(r.Plan.Datasets) != 1 {
 		return ""
 	}
@@ -186,7 +186,7 @@ func upToDateAt(r *job.Report) string {
 
 // Verified returns the weakest verification of all streams that arrived, or "" if one was not
 // verified.
-func Verified(results []*job.StepResult) string {
+func Verified(results []*send.StepResult) string {
 	weakest := ""
 	for _, r := range results {
 		switch {
@@ -202,7 +202,7 @@ func Verified(results []*job.StepResult) string {
 
 // failureText returns what the error of a failed job does not say: conflict evidence and what
 // arrived.
-func failureText(r *job.Report) string {
+func failureText(r *send.Report) string {
 	text := ""
 	if r.Plan != nil {
 		text = conflictsText(r.Plan.Conflicts, false)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -122,7 +122,7 @@ func TestTerminal(t *testing.T) {
 			require.Len(t, term.rows, 4)
 			golden(t, fmt.Sprintf("terminal-%d.txt", columns), term.text())
 
-			text.Finished(1, &job.StepResult{Bytes: 1, Wire: "tls"})
+			text.Finished(1, &send.StepResult{Bytes: 1, Wire: "tls"})
 			require.NoError(t, text.Done(nil, nil, nil))
 			require.NotContains(t, term.text(), "tank/home/ann", "no live lines remain at the end")
 			require.Contains(t, strings.Join(term.rows, ""), "done, 1 B in 0.0 s, wire tls")
@@ -142,8 +142,8 @@ func TestTerminalColumns(t *testing.T) {
 	for _, name := range []string{"tank/a", "tank/a/dataset/with/a/name/that/is/longer/than/a/column", "tank/b"} {
 		datasets = append(datasets, &plan.Dataset{Source: name, Target: name, Steps: []plan.Step{{Bytes: 2 << 30, Send: zfs.SendSpec{To: "daily"}}}})
 	}
-	for _, rep := range []job.Reporter{near, far} {
-		rep.Planned(&job.Report{Source: "s", Target: "t", Plan: &plan.Plan{Datasets: datasets}})
+	for _, rep := range []send.Reporter{near, far} {
+		rep.Planned(&send.Report{Source: "s", Target: "t", Plan: &plan.Plan{Datasets: datasets}})
 	}
 	var shown []string
 	show := func() {
@@ -161,7 +161,7 @@ func TestTerminalColumns(t *testing.T) {
 	near.Progress(1, connect.Progress{Bytes: 1 << 30, Total: 2 << 30, Rate: 100 << 20, LimitedBy: "network"})
 	far.Progress(1, connect.Progress{Bytes: 1000, Total: 2 << 30, Rate: 9 << 20, LimitedBy: "target"})
 	show()
-	near.Finished(1, &job.StepResult{Bytes: 2 << 30})
+	near.Finished(1, &send.StepResult{Bytes: 2 << 30})
 	near.Ended(datasets[0], nil)
 	near.Started(2, datasets[1], 0)
 	near.Progress(2, connect.Progress{Bytes: 1 << 20, Total: 2 << 30, Rate: 1 << 20})

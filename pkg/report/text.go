@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/heal"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
 )
@@ -80,7 +80,7 @@ type part struct {
 
 // Part returns a Reporter for one of several transfers that are shown with a common total. Its
 // stream names start with name.
-func (t *Text) Part(name string) job.Reporter { return part{t, name} }
+func (t *Text) Part(name string) send.Reporter { return part{t, name} }
 
 // Log shows a message.
 func (t *Text) Log(message string) {
@@ -91,7 +91,7 @@ func (t *Text) Log(message string) {
 
 // Planned shows the plan with Verbose, otherwise a headline and important warnings. A dry run
 // shows its plan in Done.
-func (t part) Planned(r *job.Report) {
+func (t part) Planned(r *send.Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.Plan != nil {
@@ -130,7 +130,7 @@ func (t part) Progress(id int, p connect.Progress) {
 }
 
 // Finished shows the result of a stream.
-func (t part) Finished(id int, r *job.StepResult) {
+func (t part) Finished(id int, r *send.StepResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	st := t.streams.finish(streamID{t.name, id}, r.Bytes, r.Error != "")
@@ -224,7 +224,7 @@ type ResultText func(err error) (stdout, stderr string)
 
 // Done shows the result of a job with text. Without a result, both are nil. It returns errors of
 // writing to standard output.
-func (t *Text) Done(r job.Result, err error, text ResultText) error {
+func (t *Text) Done(r send.Result, err error, text ResultText) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over()

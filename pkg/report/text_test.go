@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/transport/connect"
 )
 
@@ -99,7 +99,7 @@ func TestTextFailure(t *testing.T) {
 	require.Equal(t, "completed before the failure: 2 of 4 streams, 4.0 GiB sent\n", errs.String())
 
 	require.NoError(t, text.Done(nil, errors.New("no report"), nil))
-	require.NoError(t, text.Done(&job.Report{DryRun: true}, errors.New("no plan"), SendResult(&job.Report{DryRun: true})))
+	require.NoError(t, text.Done(&send.Report{DryRun: true}, errors.New("no plan"), SendResult(&send.Report{DryRun: true})))
 	require.Empty(t, out.String())
 }
 
@@ -198,7 +198,7 @@ func TestTextOneLinePerMinute(t *testing.T) {
 			"tank/home@a: 60 MiB of 3.0 GiB (1 %), 1.0 MiB/s, ETA 50 min 12 s\n",
 			wait(62, func(i int) { text.Progress(1, connect.Progress{Bytes: uint64(i) << 20, Total: 3 << 30, Rate: 1 << 20}) }))
 		errs.Reset()
-		text.Finished(1, &job.StepResult{Bytes: 3 << 30, Wire: "tls"})
+		text.Finished(1, &send.StepResult{Bytes: 3 << 30, Wire: "tls"})
 		require.Equal(t, often, errs.Len() == 0, "%s", errs.String())
 	}
 }
@@ -220,7 +220,7 @@ func TestTextIsCleaned(t *testing.T) {
 	text.Planned(r)
 	text.Log(evil)
 	text.Started(1, r.Plan.Datasets[0], 0)
-	text.Finished(1, &job.StepResult{Error: evil})
+	text.Finished(1, &send.StepResult{Error: evil})
 	Error(&errs, fault.Refusef(evil, "%s", evil))
 	for _, s := range []string{out.String(), errs.String()} {
 		require.Contains(t, s, "x?[2J???y")
@@ -263,7 +263,7 @@ func TestReportersAreConcurrent(t *testing.T) {
 	t.Parallel()
 	size := func() (int, int) { return 60, 10 }
 	for name, rep := range map[string]interface {
-		job.Reporter
+		send.Reporter
 		Status()
 	}{
 		"text":     NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}}),
@@ -283,7 +283,7 @@ func TestReportersAreConcurrent(t *testing.T) {
 						rep.Log("x")
 						rep.Status()
 					}
-					rep.Finished(id, &job.StepResult{})
+					rep.Finished(id, &send.StepResult{})
 				}()
 			}
 			for range 8 {

@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/transfer"
 )
 
@@ -43,10 +43,10 @@ func TestBandwidthLimitIsTotal(t *testing.T) {
 					}
 					require.NoError(w.t, h.Snapshot(w.t.Context(), snapshots))
 				}
-				command := func(to string) (func(at *hosts.Set) error, *job.Report) {
+				command := func(to string) (func(at *hosts.Set) error, *send.Report) {
 					source, target := tank, vault
 					source.Host, target.Host, target.Name = tt.source, tt.target, to
-					return w.send(source, target, func(r *job.Send) {
+					return w.send(source, target, func(r *send.Request) {
 						r.Plan.Recursive, r.Plan.Target, r.Plan.Snapshot = true, to, "1"
 						r.Parallel, r.Bandwidth, r.Compress = tt.parallel, limit, "off"
 					})
@@ -66,7 +66,7 @@ func TestBandwidthLimitIsTotal(t *testing.T) {
 					return nil
 				})
 				want := time.Duration(tt.datasets*tt.bytes) * time.Second / limit
-				for _, r := range []*job.Report{a, b} {
+				for _, r := range []*send.Report{a, b} {
 					require.GreaterOrEqual(w.t, r.Seconds, want.Seconds())
 					require.Less(w.t, r.Seconds, (want * 3 / 2).Seconds(), "each command has its own limit")
 					for _, s := range r.Results {

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -110,7 +110,7 @@ func TestHundredDatasetsAfterLoss(t *testing.T) {
 			if from != "" {
 				target.Host, to, op = "", w.local, zfs.OpSend
 			}
-			send, report := w.send(source, target, func(s *job.Send) { s.Plan.Recursive, s.Retries = true, 3 })
+			send, report := w.send(source, target, func(s *send.Request) { s.Plan.Recursive, s.Retries = true, 3 })
 			snapshot := func(suffix string) {
 				w.change(datasets, 1<<10)
 				for _, h := range w.hosts() {
@@ -162,7 +162,7 @@ func TestHundredDatasetsWithFailures(t *testing.T) {
 			}
 		}
 		snapshot("@1")
-		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Plan.Recursive = true })
+		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *send.Request) { s.Plan.Recursive = true })
 		w.measure(send)
 		snapshot("@2")
 		trips, timeline := w.measure(send)
@@ -200,7 +200,7 @@ func TestHundredDatasetsOverSlowShell(t *testing.T) {
 	inWorld(t, func(w *world) {
 		t := w.t
 		datasets := w.many()
-		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Plan.Recursive = true })
+		send, report := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *send.Request) { s.Plan.Recursive = true })
 		for i, suffix := range []string{"@1", "@2"} {
 			w.change(datasets, 16<<10)
 			for _, name := range datasets {
@@ -221,7 +221,7 @@ func TestRollbacksDoNotWaitForOthers(t *testing.T) {
 		t := w.t
 		datasets := w.many()[:5]
 		send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"},
-			func(s *job.Send) { s.Plan.Recursive, s.Plan.Rollback = true, true })
+			func(s *send.Request) { s.Plan.Recursive, s.Plan.Rollback = true, true })
 		snapshot := func(h *zfsmem.Host, below, suffix string) {
 			for _, name := range datasets {
 				require.NoError(t, h.Snapshot(t.Context(), []string{below + name[len("tank"):] + suffix}))
@@ -275,7 +275,7 @@ func TestRetryOfSmallStreamNeedsNoPath(t *testing.T) {
 				}
 				return around(ctx, op, names, do)
 			}
-			send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *job.Send) { s.Retries = 1 })
+			send, _ := w.send(endpoint.Endpoint{Name: "tank/a"}, endpoint.Endpoint{Host: "beta", Name: "vault/a"}, func(s *send.Request) { s.Retries = 1 })
 			if !lost {
 				w.measure(send)
 				require.Len(t, w.beta.Versions("vault/a"), 1)
@@ -304,7 +304,7 @@ func TestSmallDatasetsNeedNoTurn(t *testing.T) {
 			w.change(datasets[:99], 1<<10)
 			w.change(datasets[99:], 1<<20)
 			turns := 0
-			send, _ := w.send(source, target, func(s *job.Send) {
+			send, _ := w.send(source, target, func(s *send.Request) {
 				s.Plan.Recursive = true
 				s.Gate = func(context.Context) (func(), error) {
 					turns++

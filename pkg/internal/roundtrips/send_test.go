@@ -7,26 +7,26 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 )
 
 // send returns the command that sends a dataset, and its report.
-func (w *world) send(source, target endpoint.Endpoint, change func(*job.Send)) (func(at *hosts.Set) error, *job.Report) {
-	report := &job.Report{}
+func (w *world) send(source, target endpoint.Endpoint, change func(*send.Request)) (func(at *hosts.Set) error, *send.Report) {
+	report := &send.Report{}
 	return func(at *hosts.Set) error {
-		req := job.Send{Source: source, Target: target, Plan: plan.Request{Source: source.Name, Target: target.Name}}
+		req := send.Request{Source: source, Target: target, Plan: plan.Request{Source: source.Name, Target: target.Name}}
 		if change != nil {
 			change(&req)
 		}
-		r, err := job.RunSend(w.t.Context(), req, at, quiet{job.Quiet{}, w.t})
+		r, err := send.Run(w.t.Context(), req, at, quiet{send.Quiet{}, w.t})
 		*report = *r
 		return err
 	}, report
 }
 
 type quiet struct {
-	job.Quiet
+	send.Quiet
 	t *testing.T
 }
 

@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 )
 
@@ -28,7 +28,7 @@ func TestCompare(t *testing.T) {
 		if change != nil {
 			change(&req)
 		}
-		return Run(t.Context(), req, hosts.New(w), job.Quiet{})
+		return Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	}
 	r, err := compare(nil)
 	require.NoError(t, err)

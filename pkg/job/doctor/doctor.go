@@ -16,11 +16,11 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/job/heal"
 	"zxfer/pkg/job/measure"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -35,7 +35,7 @@ const Schema = "zxfer.doctor/v1"
 type Request struct {
 	// Send is the transfer to check. Without a plan its source is the local host. Its target, if
 	// any, names only a host or a path.
-	Send job.Send
+	Send send.Request
 	// Planned means that Send names both ends.
 	Planned bool
 	// Target means that a second host is checked.
@@ -205,7 +205,7 @@ func captured(e *ends.End) preflight.Host {
 // plan surveys and plans like `zxfer send -n`.
 func (d *doctor) plan(ctx context.Context) error {
 	req := &d.req.Send
-	state, p, err := job.Preview(ctx, req, d.ends, d.watch.Log)
+	state, p, err := send.Preview(ctx, req, d.ends, d.watch.Log)
 	d.state = state
 	if err != nil {
 		return ends.Unchanged(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -50,7 +50,7 @@ func blockSize(d *zfs.Dataset) uint64 {
 
 // widen prepares another stream after one that may not have healed everything. damaged means that a
 // file is still unreadable. It reports whether there is another stream to send.
-func (d *healing) widen(rep job.Reporter, damaged bool) bool {
+func (d *healing) widen(rep send.Reporter, damaged bool) bool {
 	switch {
 	case d.report.Since != "":
 		d.useFull(rep)
@@ -63,13 +63,13 @@ func (d *healing) widen(rep job.Reporter, damaged bool) bool {
 }
 
 // useFull replaces an incremental stream with the full one.
-func (d *healing) useFull(rep job.Reporter) {
+func (d *healing) useFull(rep send.Reporter) {
 	rep.Log(d.report.Dataset + ": the changes since @" + d.report.Since + " are not enough: reading all data")
 	d.report.Since, d.base, d.report.Bytes, d.report.FullBytes = "", 0, d.report.FullBytes, 0
 }
 
 // useWhole replaces the damaged blocks with the whole stream.
-func (d *healing) useWhole(rep job.Reporter, why string) {
+func (d *healing) useWhole(rep send.Reporter, why string) {
 	rep.Log(d.report.Dataset + ": sending the whole stream: " + why)
 	d.only, d.report.Blocks, d.report.Whole, d.report.SendBytes = nil, 0, why, d.report.Bytes
 }

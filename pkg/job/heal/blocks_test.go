@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -78,10 +78,10 @@ func TestHealChoosesBaseByErrorLog(t *testing.T) {
 				}
 				return nil
 			}
-			r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
+			r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), send.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.since, r.Datasets[0].Since)
-			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.streams, streams)
 			require.EqualValues(t, 1, scrubs.Load())
@@ -108,7 +108,7 @@ func TestHealRetriesWithNewSnapshot(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := Run(t.Context(), healSrc(func(h *Request) { h.Retries = 5 }), hosts.New(w), job.Quiet{})
+	_, err := Run(t.Context(), healSrc(func(h *Request) { h.Retries = 5 }), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, 3, received)
 	taken := 0
@@ -129,13 +129,13 @@ func TestHealSendsDamagedBlocks(t *testing.T) {
 	w, head := blockWorld(t, 2, 7)
 	onlyFull(t, w, head)
 	w.Memory.Set("src/a", "recordsize", "131072")
-	r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	d := r.Datasets[0]
 	require.EqualValues(t, 2, d.Blocks)
 	require.Empty(t, d.Whole)
 	require.LessOrEqual(t, d.SendBytes, uint64(2*128<<10))
-	r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+	r, err = Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	d = r.Datasets[0]
 	require.EqualValues(t, 2, d.Blocks)
@@ -155,7 +155,7 @@ func TestHealReportsWhyWhole(t *testing.T) {
 		w, head := blockWorld(t, 2)
 		onlyFull(t, w, head)
 		change(&w.Memory.Damaged)
-		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 		require.NoError(t, err, why)
 		require.Equal(t, why, r.Datasets[0].Whole)
 		require.Zero(t, r.Datasets[0].Blocks)
@@ -231,7 +231,7 @@ func TestHealFallsBack(t *testing.T) {
 
 // logRecorder records log lines.
 type logRecorder struct {
-	job.Quiet
+	send.Quiet
 	lines []string
 }
 
@@ -254,7 +254,7 @@ func TestHealNewDamage(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 		if endless {
 			require.ErrorContains(t, err, "not healed")
 			require.Equal(t, maxRounds, scrubs)
@@ -277,7 +277,7 @@ func TestHealMetadataRemains(t *testing.T) {
 	w.Memory.Damaged.Blocks[0].Metadata, w.Memory.Damaged.Blocks[0].LiveMetadata = 1, true
 	sent := 0
 	w.Memory.Heals = func(zfs.DamagedObject, uint64) bool { sent++; return false }
-	r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "1 error is not healed")
 	require.Contains(t, r.Datasets[0].Why, "metadata is also damaged")
 	require.Contains(t, r.Datasets[0].Remedy, "zxfer restore dst/a@2 src/a-restored")
@@ -314,7 +314,7 @@ func TestHostileBlocks(t *testing.T) {
 				h.At = endpoint.Endpoint{Host: "there", Name: "src/a"}
 				h.Copies[0].Source.Host = "there"
 			})
-			_, err := Run(t.Context(), req, hosts.New(there), job.Quiet{})
+			_, err := Run(t.Context(), req, hosts.New(there), send.Quiet{})
 			require.ErrorContains(t, err, tt.want)
 			assertSnapshots(t, w)
 		})

@@ -1,5 +1,5 @@
 // Package heal runs `zxfer heal`: it lists the damage of a pool or dataset, heals each damaged dataset with a stream of
-// its copy, and scrubs. Package job sends the streams.
+// its copy, and scrubs. Package send sends the streams.
 //
 // Nouns:
 //   - heal pair: a damaged dataset and a good one with common snapshots
@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/transport"
@@ -119,7 +119,7 @@ type healJob struct {
 	copies     *copyFinder
 	at         *hosts.Set
 	host       *hosts.Conn // has the damage
-	rep        job.Reporter
+	rep        send.Reporter
 	report     *Report
 	changed    bool
 	streams    int        // number of started streams
@@ -127,7 +127,7 @@ type healJob struct {
 	cleanupErr error      // why the snapshot of an earlier heal may remain
 }
 
-func newHealJob(req Request, at *hosts.Set, rep job.Reporter) *healJob {
+func newHealJob(req Request, at *hosts.Set, rep send.Reporter) *healJob {
 	h := &healJob{req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &Report{
 		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*Dataset{}, Objects: []*Object{}}}
 	h.copies = &copyFinder{req: &h.req, at: at, rep: rep, locks: map[string]func(){}}
@@ -136,7 +136,7 @@ func newHealJob(req Request, at *hosts.Set, rep job.Reporter) *healJob {
 
 // Run runs `zxfer heal`: it lists the damage, heals each dataset with a heal snapshot, scrubs
 // the pool, and compares the damage. Errors are Refused if nothing was changed.
-func Run(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*Report, error) {
+func Run(ctx context.Context, req Request, at *hosts.Set, rep send.Reporter) (*Report, error) {
 	h := newHealJob(req, at, rep)
 	defer h.copies.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))

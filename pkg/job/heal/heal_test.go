@@ -10,16 +10,16 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
 
 // sent returns the transfer that made the copies.
-func sent() job.Send {
-	return job.Send{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst"}, Plan: plan.Request{Source: "src/a", Target: "dst", Recursive: true}}
+func sent() send.Request {
+	return send.Request{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst"}, Plan: plan.Request{Source: "src/a", Target: "dst", Recursive: true}}
 }
 
 // TestHealPairs expects that the job file decides which dataset is the source, otherwise
@@ -47,7 +47,7 @@ func TestHealPairs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := jobtest.NewWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-			_, err := job.RunSend(t.Context(), sent(), hosts.New(w), job.Quiet{})
+			_, err := send.Run(t.Context(), sent(), hosts.New(w), send.Quiet{})
 			require.NoError(t, err)
 			for dataset, more := range map[string][]string{"src/a": tt.source, "dst/a": tt.target} {
 				for _, s := range more {
@@ -64,7 +64,7 @@ func TestHealPairs(t *testing.T) {
 			if tt.known { // a job's copy, although named explicitly
 				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
 			}
-			h := newHealJob(req, hosts.New(w), job.Quiet{})
+			h := newHealJob(req, hosts.New(w), send.Quiet{})
 			out, err := h.copies.choose(t.Context(), damaged)
 			if tt.want != "" {
 				require.ErrorContains(t, err, tt.want)
@@ -106,7 +106,7 @@ func TestScrubResult(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, local.Close()) })
 			at := hosts.New(&jobtest.World{Local: local})
 			req := Request{At: endpoint.Endpoint{Name: tt.at}}
-			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: job.Quiet{}, report: &Report{
+			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: send.Quiet{}, report: &Report{
 				Datasets: []*Dataset{{Dataset: "src/a", Healed: true}},
 				Objects:  []*Object{{DamagedObject: zfs.DamagedObject{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: Planned}},
 			}}
@@ -160,7 +160,7 @@ func TestSweepKeepsOtherSnapshots(t *testing.T) {
 		}
 		local := hosts.On(pools, "test", func(string) {})
 		t.Cleanup(func() { require.NoError(t, local.Close()) })
-		h := newHealJob(Request{}, hosts.New(&jobtest.World{Local: local}), job.Quiet{})
+		h := newHealJob(Request{}, hosts.New(&jobtest.World{Local: local}), send.Quiet{})
 		p := &healPair{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
 		require.NoError(t, h.destroyHealSnapshots(t.Context(), p))
 		require.Equal(t, meanwhile, len(pools.reverted) == 0)
@@ -177,7 +177,7 @@ func TestSweepKeepsOtherSnapshots(t *testing.T) {
 func TestHealLocksJob(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-	_, err := job.RunSend(t.Context(), sent(), hosts.New(w), job.Quiet{})
+	_, err := send.Run(t.Context(), sent(), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	w.Memory.Set("dst/a", "readonly", "on")
 	held := 0
@@ -188,7 +188,7 @@ func TestHealLocksJob(t *testing.T) {
 		held++
 		return func() { held-- }, nil
 	}
-	h := newHealJob(req, hosts.New(w), job.Quiet{})
+	h := newHealJob(req, hosts.New(w), send.Quiet{})
 	for range 2 {
 		_, err = h.copies.choose(t.Context(), "src/a")
 		require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/transport"
 )
@@ -27,7 +27,7 @@ type JobReport struct {
 // targets, only from the job's own copies. It ignores req.At. A side that fails does not prevent
 // the others. If sides lack blocks that others had to heal first, it heals them again. Its error
 // has the class of the worst side, and is Refused if nothing was changed.
-func RunJob(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*JobReport, error) {
+func RunJob(ctx context.Context, req Request, at *hosts.Set, rep send.Reporter) (*JobReport, error) {
 	r := &JobReport{Schema: "zxfer.heal.job/v1", Job: req.Job, DryRun: req.DryRun, Heals: []*Report{}}
 	sides, touched := req.sides(), false
 	errs := make([]error, len(sides))

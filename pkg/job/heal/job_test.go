@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
@@ -41,7 +41,7 @@ func shown(r *Report) (all []string) {
 func TestHealJob(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("src/b", "", "/g"))
-	r, err := RunJob(t.Context(), healJobA(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
+	r, err := RunJob(t.Context(), healJobA(func(h *Request) { h.DryRun = true }), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	require.Empty(t, w.Changes)
@@ -56,7 +56,7 @@ func TestHealJob(t *testing.T) {
 			locked = append(locked, job)
 			return func() {}, nil
 		}
-	}), hosts.New(w), job.Quiet{})
+	}), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"src/a:/f " + Healed}, shown(r.Heals[0]))
@@ -66,7 +66,7 @@ func TestHealJob(t *testing.T) {
 	require.Equal(t, []zfs.DamagedObject{file("src/b", "", "/g")}, w.Memory.Damaged.Objects)
 
 	w.Memory.Damaged.Scan = zfs.Scan{}
-	r, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
+	r, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
 }
@@ -89,7 +89,7 @@ func TestHealJobRestrictsCopies(t *testing.T) {
 			locked = append(locked, job)
 			return func() {}, nil
 		}
-	}), hosts.New(w), job.Quiet{})
+	}), hosts.New(w), send.Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "nothing was changed")
 	require.Len(t, r.Heals[0].Datasets, 1)
 	require.Contains(t, r.Heals[0].Datasets[0].Why, "dst/a is not read-only")
@@ -103,14 +103,14 @@ func TestHealJobClass(t *testing.T) {
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
 	w.Memory.Set("dst/a", "origin", "dst/b@1")
 	w.Memory.Damaged.Scan = zfs.Scan{}
-	r, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
+	r, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "dst/a: none of the damage can be healed")
 	require.Equal(t, outcome.Refused, r.Heals[1].Outcome)
 	require.Equal(t, outcome.Done, r.Heals[0].Outcome)
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.Equal(t, outcome.Failed, r.Outcome)
 
-	r, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
+	r, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), send.Quiet{})
 	require.Equal(t, outcome.UpToDate, r.Heals[0].Outcome)
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "this time nothing was changed")
 }
@@ -209,7 +209,7 @@ func TestHealJobHealsSourceAgain(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
+	r, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Len(t, r.Heals, 2)
@@ -243,16 +243,16 @@ func TestHealJobInterrupted(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := RunJob(ctx, healJobA(nil), hosts.New(w), job.Quiet{})
+	r, err := RunJob(ctx, healJobA(nil), hosts.New(w), send.Quiet{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Equal(t, outcome.Interrupted, r.Outcome)
 	require.Len(t, r.Heals, 1)
 	cancel()
-	r, err = RunJob(ctx, healJobA(nil), hosts.New(w), job.Quiet{})
+	r, err = RunJob(ctx, healJobA(nil), hosts.New(w), send.Quiet{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Empty(t, r.Heals)
 	w.Before = nil
-	_, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
+	_, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	assertSnapshots(t, w)
 	require.Empty(t, w.Memory.Damaged.Objects)
@@ -267,11 +267,11 @@ func TestHealJobContinuesAfterFailure(t *testing.T) {
 		w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"))
 		op := ""
 		failOnce(w, fails, func(o string) { failed, op = true, o })
-		_, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
+		_, err := RunJob(t.Context(), healJobA(nil), hosts.New(w), send.Quiet{})
 		w.Before = nil
 		for range 2 { // a second retry succeeds
 			if err != nil {
-				_, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), job.Quiet{})
+				_, err = RunJob(t.Context(), healJobA(nil), hosts.New(w), send.Quiet{})
 			}
 		}
 		require.NoError(t, err, "failed at %d, %s", fails, op)

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
@@ -48,7 +48,7 @@ type commonSnapshot struct {
 type copyFinder struct {
 	req      *Request
 	at       *hosts.Set
-	rep      job.Reporter
+	rep      send.Reporter
 	locks    map[string]func() // unlock functions by job
 	errorsOf ErrorsOf          // asks for the errors of a copy; nil = its host
 }

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/zfs"
 )
 
@@ -41,7 +41,7 @@ type ErrorsOf func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error)
 // proves a repair.
 func RepairOf(ctx context.Context, req Request, at *hosts.Set, d zfs.Damage, errorsOf ErrorsOf) Repair {
 	req.DryRun = true
-	h := newHealJob(req, at, job.Quiet{})
+	h := newHealJob(req, at, send.Quiet{})
 	h.copies.errorsOf = func(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
 		d, err := errorsOf(ctx, e)
 		return withoutHealSnapshots(d), err

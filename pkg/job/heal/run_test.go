@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
@@ -90,14 +90,14 @@ func TestHealContinuesAfterFailure(t *testing.T) {
 		w := damagedWorld(t, file("src/a", "", "/f"), file("src/b", "", "/g"))
 		op := ""
 		failOnce(w, fails, func(o string) { failed, op = true, o })
-		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 		w.Before = nil
 		for range 2 { // a second retry succeeds
 			if err == nil {
 				break
 			}
 			require.NotEqual(t, outcome.Done, r.Outcome, op)
-			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 		}
 		require.NoError(t, err, "failed at %d, %s", fails, op)
 		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome, op)
@@ -115,14 +115,14 @@ func TestPartialHeal(t *testing.T) {
 		zfs.DamagedObject{Shown: "<metadata>:<0x1>"}, zfs.DamagedObject{Dataset: "src/a", Object: "0x5", Shown: "src/a:<0x5>"})
 	w.Memory.Create("src/c", nil)
 	w.Memory.Heals = func(t zfs.DamagedObject, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
-	r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	require.Equal(t, "dst/a", r.Datasets[0].Copy)
 	require.Contains(t, r.Datasets[2].Remedy, "zxfer heal --config 'my file' src/c HOST:COPY")
 	require.Empty(t, w.Changes)
 
-	r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+	r, err = Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.ErrorContains(t, err, "4 errors are not healed")
 	require.Contains(t, r.Objects[0].Read, "was not read: ", "mounts are not possible")
@@ -143,7 +143,7 @@ func TestHealWithDamagedCopy(t *testing.T) {
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
 	dry := healSrc(func(h *Request) { h.DryRun = true })
 	look := func() *Dataset {
-		r, err := Run(t.Context(), dry, hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), dry, hosts.New(w), send.Quiet{})
 		require.NoError(t, err)
 		require.Len(t, r.Datasets, 1)
 		return r.Datasets[0]
@@ -162,7 +162,7 @@ func TestHealRefusesPartiallyReceivedCopy(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"))
 	w.Memory.Set("dst/a", "receive_resume_token", "1-a")
-	r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, r.Datasets[0].Why, "partially received")
 	require.Contains(t, r.Datasets[0].Remedy, "zfs receive -A dst/a")
@@ -203,7 +203,7 @@ func TestFalseErrorList(t *testing.T) {
 				h.At = endpoint.Endpoint{Host: "there", Name: "src/a"}
 				h.Copies[0].Source.Host = "there"
 			})
-			_, err := Run(t.Context(), req, hosts.New(there), job.Quiet{})
+			_, err := Run(t.Context(), req, hosts.New(there), send.Quiet{})
 			require.ErrorContains(t, err, tt.want)
 			assertSnapshots(t, w)
 		})
@@ -278,11 +278,11 @@ func TestIncrementalHeal(t *testing.T) {
 				}
 				return tt.suffices || from == ""
 			}
-			r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), job.Quiet{})
+			r, err := Run(t.Context(), healSrc(func(h *Request) { h.DryRun = true }), hosts.New(w), send.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, "1", r.Datasets[0].Since)
 			require.Empty(t, bases)
-			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+			r, err = Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, tt.want, bases)
 			require.Equal(t, "is readable again", r.Objects[0].Read)
@@ -327,7 +327,7 @@ func TestSecondRoundNeedsNewScrub(t *testing.T) {
 				}
 				return nil
 			}
-			r, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+			r, err := Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, tt.scrubs, scrubs, "one for the healed object")
 			require.Equal(t, tt.bases, bases)
@@ -369,7 +369,7 @@ func TestLeftoversWithUnreachableCopy(t *testing.T) {
 			away := Copy{Source: h.Copies[0].Source, Target: endpoint.Endpoint{Host: "gone", Name: "vault/a"}}
 			h.Copies = append([]Copy{away}, h.Copies...)
 		})
-		_, err := Run(t.Context(), req, hosts.New(partialWorld{w}), job.Quiet{})
+		_, err := Run(t.Context(), req, hosts.New(partialWorld{w}), send.Quiet{})
 		if arrived {
 			require.NoError(t, err)
 			assertSnapshots(t, w)
@@ -400,7 +400,7 @@ func TestLeftoversSearch(t *testing.T) {
 
 // activityRecorder records activities.
 type activityRecorder struct {
-	job.Quiet
+	send.Quiet
 	all []string
 }
 
@@ -415,7 +415,7 @@ func TestHealReadsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := incrementalWorld(t)
 	sick := func(things ...zfs.DamagedObject) (*healJob, *healing) {
-		h := newHealJob(healSrc(nil), hosts.New(w), job.Quiet{})
+		h := newHealJob(healSrc(nil), hosts.New(w), send.Quiet{})
 		for _, t := range things {
 			h.report.Objects = append(h.report.Objects, &Object{DamagedObject: t})
 		}
@@ -501,7 +501,7 @@ func TestUnlistedErrors(t *testing.T) {
 	} {
 		w := damagedWorld(t)
 		w.Memory.Damaged.Unlisted, w.Memory.Damaged.Reason = true, reason
-		_, err := Run(t.Context(), healSrc(nil), hosts.New(w), job.Quiet{})
+		_, err := Run(t.Context(), healSrc(nil), hosts.New(w), send.Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.ErrorContains(t, err, says[0])
 		require.Equal(t, says[1], fault.HintOf(err))

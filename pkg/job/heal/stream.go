@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
@@ -88,7 +88,7 @@ func (h *healJob) healSnapshot(ctx context.Context, d *healing) error {
 		d.cleanupErr = h.destroyHealSnapshots(over, p)
 	}()
 	name := zfs.HealPrefix + h.req.SnapshotSuffix
-	sent, err := job.RunSend(ctx, job.Send{
+	sent, err := send.Run(ctx, send.Request{
 		Source: source, Target: target, TakeSnapshot: name, AllChecks: true, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
 	}, h.at, &backgroundReporter{Reporter: h.rep, text: "sending the changes of " + source.String() + " to " + target.String()})
@@ -112,32 +112,32 @@ func (h *healJob) healSnapshot(ctx context.Context, d *healing) error {
 
 // backgroundReporter reports a transfer as one activity instead of a stream.
 type backgroundReporter struct {
-	job.Reporter
+	send.Reporter
 	text string
 	done func()
 }
 
-func (s *backgroundReporter) Planned(*job.Report)             {}
+func (s *backgroundReporter) Planned(*send.Report)            {}
 func (s *backgroundReporter) Started(int, *plan.Dataset, int) { s.done = s.Activity(s.text) }
 func (s *backgroundReporter) Progress(int, connect.Progress)  {}
-func (s *backgroundReporter) Finished(int, *job.StepResult)   { s.done() }
+func (s *backgroundReporter) Finished(int, *send.StepResult)  { s.done() }
 func (s *backgroundReporter) Ended(*plan.Dataset, error)      {}
 
 // sendCorrective sends the good blocks into zfs receive -c on the damaged dataset.
 func (h *healJob) sendCorrective(ctx context.Context, out *healing, of *plan.Dataset) error {
 	p, arrive := out.pair, of.Final
-	send := p.stream(out.report.Since, arrive.Name)
-	send.Flags = of.Steps[0].Send.Flags // the flags with which the copy was made
-	send.Flags.Embedded = false         // refused for encrypted datasets; embedded blocks have their own checksum
-	step := plan.Step{Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.report.Bytes, Send: send,
+	spec := p.stream(out.report.Since, arrive.Name)
+	spec.Flags = of.Steps[0].Send.Flags // the flags with which the copy was made
+	spec.Flags.Embedded = false         // refused for encrypted datasets; embedded blocks have their own checksum
+	step := plan.Step{Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.report.Bytes, Send: spec,
 		Receive: zfs.ReceiveSpec{Target: p.bad.Name, Corrective: true, Only: out.only, Arrival: zfs.Arrival{
-			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Base: out.base, Volume: of.Type == zfs.Volume, Raw: send.Flags.Raw}}}
+			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Base: out.base, Volume: of.Type == zfs.Volume, Raw: spec.Flags.Raw}}}
 	if out.report.Since != "" {
 		step.Kind = plan.Incremental
 	}
 	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Final: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
-	req := job.Send{Source: p.good, Target: p.bad, Settings: p.Settings, Retries: h.req.Retries}
-	results, err := job.SendPlanned(ctx, req, d, h.streams, h.at, h.rep)
+	req := send.Request{Source: p.good, Target: p.bad, Settings: p.Settings, Retries: h.req.Retries}
+	results, err := send.RunPlanned(ctx, req, d, h.streams, h.at, h.rep)
 	h.streams += len(results)
 	for _, r := range results {
 		out.report.Partial = true // blocks may be healed

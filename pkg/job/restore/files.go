@@ -71,7 +71,7 @@ type FilesReport struct {
 	outcome.Conclusion                // planned, done, up-to-date, failed, refused, interrupted
 }
 
-// RunFiles runs `zxfer restore --files`. Errors are classified as in job.RunSend.
+// RunFiles runs `zxfer restore --files`. Errors are classified as in send.Run.
 func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) (*FilesReport, error) {
 	f := &filesJob{req: req, rep: rep, ends: ends.New(at, req.Source, req.Target, &req.Settings), report: &FilesReport{
 		Schema: "zxfer.files/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun, Findings: []finding.Finding{}}}

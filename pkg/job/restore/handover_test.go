@@ -9,8 +9,8 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/zfs"
 )
@@ -30,11 +30,11 @@ func TestRestoreOfCloneContinues(t *testing.T) {
 	w.Memory.Clone("src/a@x", "src/a/c")
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a/c@z"}))
 	w.Before = jobtest.FailOn("receive dst/back/c", errors.New("broken"))
-	_, err := Run(t.Context(), restoreTree(), hosts.New(w), job.Quiet{})
+	_, err := Run(t.Context(), restoreTree(), hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, "on", w.Memory.Get("dst/back", zfs.RestoreProperty))
 	w.Before = nil
-	_, err = Run(t.Context(), restoreTree(), hosts.New(w), job.Quiet{})
+	_, err = Run(t.Context(), restoreTree(), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	for _, name := range []string{"dst/back", "dst/back/c"} {
 		require.Empty(t, w.Memory.Get(name, "readonly"), name)
@@ -61,7 +61,7 @@ func TestRestoreMountsAgain(t *testing.T) {
 	req := restoreTree()
 	req.Mount, req.Send.Plan.Recursive, req.Send.Plan.Rollback = false, false, true
 	w.Before = jobtest.FailOn("receive dst/back", errors.New("broken"))
-	r, err := Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "broken")
 	require.Empty(t, r.Next)
 	mounted("yes", "yes")
@@ -72,12 +72,12 @@ func TestRestoreMountsAgain(t *testing.T) {
 		}
 		return nil
 	}
-	r, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err = Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, []string{"zxfer restore --mount -R dst/back"}, r.Next)
 	w.Memory.Set("dst/back/below", "mounted", "no") // as after a kill
 	w.Before = jobtest.FailOn("receive dst/back", errors.New("broken"))
-	r, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err = Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, []string{"zxfer restore --mount -R dst/back"}, r.Next)
 
@@ -85,7 +85,7 @@ func TestRestoreMountsAgain(t *testing.T) {
 	for _, name := range []string{"dst/back", "dst/back/below"} {
 		w.Memory.Set(name, "mounted", "yes")
 	}
-	r, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err = Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Empty(t, r.Next)
 	mounted("yes", "yes")
@@ -100,12 +100,12 @@ func TestRestoreOfTreeWithNewerData(t *testing.T) {
 	w.Memory.Copy("src/a/b", "dst/back/b", "x")
 	w.Memory.Write("dst/back/b", []byte("newer"))
 	req := restoreTree()
-	r, err := Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
 	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "local:dst/back/b has @x, and newer data: 5 bytes written since; zxfer keeps it; to roll it back, add {{rollback}} (preview with")
 	req.Send.Plan.Rollback = true
-	r, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err = Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, "0", w.Memory.Get("dst/back/b", "written"))
@@ -143,7 +143,7 @@ func TestRestoreWithKeysNotJoined(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.True(t, failed)
 	require.Contains(t, strings.Join(r.Next, "\n"), "zfs change-key -i dst/back/b")

@@ -7,8 +7,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -16,10 +16,10 @@ import (
 
 // RunMount runs `zxfer restore --mount DATASET`, which mounts the target of the request. With Plan.Recursive, it also
 // mounts the descendants that ZFS would mount, and filesystems that a restore left unmounted. It mounts as a restore does.
-// Errors are classified as in job.RunSend.
-func RunMount(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
+// Errors are classified as in send.Run.
+func RunMount(ctx context.Context, req Request, at *hosts.Set, rep send.Reporter) (*send.Report, error) {
 	req.Send.Source = req.Send.Target // the job has one host
-	t := &restoreJob{send: job.New(req.Send, at, rep), mount: true, remount: map[string]bool{}}
+	t := &restoreJob{send: send.New(req.Send, at, rep), mount: true, remount: map[string]bool{}}
 	t.send.Report.Schema, t.send.Report.Source, t.send.Report.Plan = "zxfer.restore/v1", "", &plan.Plan{}
 	return t.send.Finish(outcome.Settle(ctx, t.mountTree(ctx)))
 }

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -41,25 +41,25 @@ func TestRestoreMountOnly(t *testing.T) {
 			w.Memory.Set(name, property, value)
 		}
 	}
-	r, err := RunMount(t.Context(), mountRequest(true), hosts.New(w), job.Quiet{})
+	r, err := RunMount(t.Context(), mountRequest(true), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"dst/back", "dst/back/on"}, r.Mounted)
 	require.Equal(t, "on", w.Memory.Get("dst/back", "canmount"))
 	require.Empty(t, w.Memory.Get("dst/back", zfs.CanMountProperty))
 	require.Empty(t, w.Memory.Get("dst/backup", "mounted"))
-	r, err = RunMount(t.Context(), mountRequest(true), hosts.New(w), job.Quiet{})
+	r, err = RunMount(t.Context(), mountRequest(true), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
 
 	w.Memory.Set("dst/back", "mounted", "no")
 	w.Memory.Set("dst/back", zfs.RestoreProperty, "on")
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), job.Quiet{})
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "the restore of dst/back is not complete")
 	w.Memory.Edit(func(all map[string]*zfs.Dataset) { delete(all["dst/back"].Properties, zfs.RestoreProperty) })
 
 	w.Memory.Set("dst/backup", "mountpoint", "/dst/back")
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), job.Quiet{})
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "dst/back cannot mount at /dst/back: it is the mountpoint of dst/backup, which is not mounted now")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	w.Memory.Set("dst/backup", "mountpoint", "none")
@@ -67,11 +67,11 @@ func TestRestoreMountOnly(t *testing.T) {
 	for property, value := range map[string]string{"encryption": "aes-256-gcm", "encryptionroot": "dst/back", "keystatus": "unavailable", "keyformat": "passphrase"} {
 		w.Memory.Set("dst/back", property, value)
 	}
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), job.Quiet{})
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), send.Quiet{})
 	require.ErrorContains(t, err, "not mounted: dst/back")
 	require.Contains(t, fault.HintOf(err), "zfs load-key dst/back")
 	w.Memory.Set("dst/back", "canmount", "off")
-	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), job.Quiet{})
+	_, err = RunMount(t.Context(), mountRequest(false), hosts.New(w), send.Quiet{})
 	require.Contains(t, fault.HintOf(err), "zfs set canmount=noauto mountpoint=/PATH dst/back")
 }
 
@@ -94,7 +94,7 @@ func TestRestoreWithoutMountpoint(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := Run(t.Context(), restoreTree(), hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), restoreTree(), hosts.New(w), send.Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, []string{"zfs set mountpoint=/PATH dst/back  # it has mountpoint=" + mountpoint, "zxfer restore --mount -R dst/back"}, r.Next)
 	}
@@ -109,17 +109,17 @@ func TestRestoreAtMountpointOfOther(t *testing.T) {
 	w.Memory.Set("dst/locked", "mountpoint", "/dst/back")
 	w.Memory.Set("dst/locked", "canmount", "on")
 	req := restoreTree()
-	r, err := Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Equal(t, plan.Mounted, r.Plan.Conflicts[0].ID)
 	require.Contains(t, r.Plan.Conflicts[0].Summary, "dst/back mounts at /dst/back, the mountpoint of dst/locked, which is not mounted now")
 	require.Empty(t, versionsOf(w, "dst/back"))
 	req.Mount = false
-	r, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	r, err = Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Contains(t, r.Plan.Notes, "dst/back mounts at /dst/back, the mountpoint of dst/locked, which is not mounted now")
 	w.Before = jobtest.FailOn(zfs.OpList, errors.New("broken"))
-	_, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	_, err = Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.Error(t, err)
 }
 
@@ -152,7 +152,7 @@ func TestRestoreMountsAtJudgedPath(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := Run(t.Context(), req, hosts.New(w), job.Quiet{})
+	_, err := Run(t.Context(), req, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []zfs.MountRequest{{Dataset: "dst/back", At: "/dst/back", Boot: true}}, w.mounts)
 }

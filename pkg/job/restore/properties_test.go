@@ -9,8 +9,8 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 )
 
@@ -34,25 +34,25 @@ func hostileProperties() map[string]string {
 // the target, however they arrive. The transfer succeeds and lists them.
 func TestHostilePropertiesAreNotSet(t *testing.T) {
 	t.Parallel()
-	named := func(s *job.Send) { s.Plan.CarryNamed = []string{"a:b"} } // its value has several lines
-	for name, run := range map[string]func(w *jobtest.World) (*job.Report, error){
-		"send -p": func(w *jobtest.World) (*job.Report, error) {
-			return job.RunSend(t.Context(), sendRequest(func(s *job.Send) { s.Plan.CarryProperties = true }), hosts.New(w), job.Quiet{})
+	named := func(s *send.Request) { s.Plan.CarryNamed = []string{"a:b"} } // its value has several lines
+	for name, run := range map[string]func(w *jobtest.World) (*send.Report, error){
+		"send -p": func(w *jobtest.World) (*send.Report, error) {
+			return send.Run(t.Context(), sendRequest(func(s *send.Request) { s.Plan.CarryProperties = true }), hosts.New(w), send.Quiet{})
 		},
-		"send --carry": func(w *jobtest.World) (*job.Report, error) {
-			return job.RunSend(t.Context(), sendRequest(named), hosts.New(w), job.Quiet{})
+		"send --carry": func(w *jobtest.World) (*send.Report, error) {
+			return send.Run(t.Context(), sendRequest(named), hosts.New(w), send.Quiet{})
 		},
-		"restore": func(w *jobtest.World) (*job.Report, error) {
-			return Run(t.Context(), Request{Send: sendRequest(nil)}, hosts.New(w), job.Quiet{})
+		"restore": func(w *jobtest.World) (*send.Report, error) {
+			return Run(t.Context(), Request{Send: sendRequest(nil)}, hosts.New(w), send.Quiet{})
 		},
-		"restore --carry": func(w *jobtest.World) (*job.Report, error) {
-			return Run(t.Context(), Request{Send: sendRequest(named)}, hosts.New(w), job.Quiet{})
+		"restore --carry": func(w *jobtest.World) (*send.Report, error) {
+			return Run(t.Context(), Request{Send: sendRequest(named)}, hosts.New(w), send.Quiet{})
 		},
-		"a job with carry": func(w *jobtest.World) (*job.Report, error) {
+		"a job with carry": func(w *jobtest.World) (*send.Report, error) {
 			l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Recursive: true, Versions: true})
 			require.NoError(t, err)
-			b := job.Batch{Send: sendRequest(func(s *job.Send) { s.Plan.CarryProperties = true }), Survey: l}
-			res, err := job.RunBatch(t.Context(), b, hosts.New(w), job.Quiet{})
+			b := send.Batch{Request: sendRequest(func(s *send.Request) { s.Plan.CarryProperties = true }), Survey: l}
+			res, err := send.RunBatch(t.Context(), b, hosts.New(w), send.Quiet{})
 			for _, d := range res.Datasets {
 				err = errors.Join(err, d.Err)
 			}
@@ -96,9 +96,9 @@ func TestRestoreLeavesLocalProperties(t *testing.T) {
 	for property, value := range mine {
 		w.Memory.Set("dst/a", property, value)
 	}
-	req := sendRequest(func(s *job.Send) { s.Plan.Recursive = true })
+	req := sendRequest(func(s *send.Request) { s.Plan.Recursive = true })
 	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/a"}, "dst/a"
-	r, err := Run(t.Context(), Request{Send: req}, hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), Request{Send: req}, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	for property, value := range mine {

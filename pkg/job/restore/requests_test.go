@@ -2,13 +2,13 @@ package restore
 
 import (
 	"zxfer/pkg/endpoint"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 )
 
 // sendRequest returns a request to send src/a and its descendants to dst.
-func sendRequest(change func(*job.Send)) job.Send {
-	req := job.Send{
+func sendRequest(change func(*send.Request)) send.Request {
+	req := send.Request{
 		Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst"},
 		Plan: plan.Request{Source: "src/a", Target: "dst", Recursive: true},
 	}

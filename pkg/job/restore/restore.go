@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -23,15 +23,15 @@ import (
 
 // Request is a request for `zxfer restore`: a Send from a copy back to its original.
 type Request struct {
-	Send job.Send
+	Send send.Request
 	// At, if not zero, selects each dataset's most recent snapshot taken at or before that time.
 	At    time.Time
 	Mount bool // --mount: mount the restored filesystems whose key is loaded
 }
 
-// restoreJob is a running restore: a job.Job with additional stages before and after the move.
+// restoreJob is a running restore: a send.Job with additional stages before and after the move.
 type restoreJob struct {
-	send  *job.Job
+	send  *send.Job
 	at    time.Time
 	mount bool
 	notes []string // on the choice of snapshots
@@ -41,10 +41,10 @@ type restoreJob struct {
 	remount   map[string]bool // filesystems that this restore unmounts, and mounts again at its end
 }
 
-// Run runs `zxfer restore`. Errors are classified as in job.RunSend.
-func Run(ctx context.Context, req Request, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
+// Run runs `zxfer restore`. Errors are classified as in send.Run.
+func Run(ctx context.Context, req Request, at *hosts.Set, rep send.Reporter) (*send.Report, error) {
 	req.Send.Plan.Restore, req.Send.Plan.CarryProperties = true, true
-	t := &restoreJob{send: job.New(req.Send, at, rep), at: req.At, mount: req.Mount, remount: map[string]bool{}}
+	t := &restoreJob{send: send.New(req.Send, at, rep), at: req.At, mount: req.Mount, remount: map[string]bool{}}
 	t.send.Report.Schema = "zxfer.restore/v1"
 	return t.send.Finish(outcome.Settle(ctx, t.restore(ctx)))
 }
@@ -53,8 +53,8 @@ func (t *restoreJob) restore(ctx context.Context) (err error) {
 	if err := t.send.CheckTarget(); err != nil {
 		return err
 	}
-	defer job.Warm(ctx, t.send.Ends, t.send.Request)()
-	if err := t.send.Prepare(ctx, &job.Rules{Survey: t.survey, Review: t.review}); err != nil || t.send.Request.DryRun {
+	defer send.Warm(ctx, t.send.Ends, t.send.Request)()
+	if err := t.send.Prepare(ctx, &send.Rules{Survey: t.survey, Review: t.review}); err != nil || t.send.Request.DryRun {
 		return err
 	}
 	defer func() {
@@ -82,13 +82,13 @@ func (t *restoreJob) restore(ctx context.Context) (err error) {
 
 // survey surveys like a send and adds mount states and the point in time.
 func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
-	if err := job.Resolve(ctx, t.send.Ends, t.send.Request, t.send.Reporter.Log); err != nil {
+	if err := send.Resolve(ctx, t.send.Ends, t.send.Request, t.send.Reporter.Log); err != nil {
 		return state, err
 	}
 	if target, err := plan.TargetName(t.send.Request.Plan.Source, t.send.Request.Plan.Target); err == nil { // otherwise survey returns the error
 		t.send.Ends.Target.Conn.Sync(ctx, target)
 	}
-	if state, err = job.Survey(ctx, t.send.Ends, t.send.Request.Plan, false); err != nil {
+	if state, err = send.Survey(ctx, t.send.Ends, t.send.Request.Plan, false); err != nil {
 		return state, err
 	}
 	state.Source.DropSnapshots(zfs.HealPrefix)
@@ -331,7 +331,7 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 		}
 		t.send.Reporter.Log("rolling back to " + to.Snapshot())
 		t.send.MarkChanged()
-		if err := job.MoveHolds(ctx, t.send.Ends.Target.Conn, d.MovedHolds); err != nil {
+		if err := send.MoveHolds(ctx, t.send.Ends.Target.Conn, d.MovedHolds); err != nil {
 			return err
 		}
 		if err := hosts.Run(ctx, t.send.Ends.Target.Conn, hosts.OpRollback, to); err != nil {

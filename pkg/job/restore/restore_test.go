@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/jobtest"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -55,13 +55,13 @@ func TestRestoreContinuesAfterFailure(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := Run(t.Context(), req, hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), req, hosts.New(w), send.Quiet{})
 		if failed {
 			require.Error(t, err)
 		}
 		w.Before = nil
 		if err != nil {
-			r, err = Run(t.Context(), req, hosts.New(w), job.Quiet{})
+			r, err = Run(t.Context(), req, hosts.New(w), send.Quiet{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome, "failed at %d", fails)
@@ -81,8 +81,8 @@ func TestRestoreOverDatasetInUse(t *testing.T) {
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.Memory.Copy("src/a", "dst/a", "x")
 	w.Memory.Set("dst/a", "mounted", "yes")
-	req := Request{Send: sendRequest(func(s *job.Send) { s.Plan.Recursive = false })}
-	run := func() (*job.Report, error) { return Run(t.Context(), req, hosts.New(w), job.Quiet{}) }
+	req := Request{Send: sendRequest(func(s *send.Request) { s.Plan.Recursive = false })}
+	run := func() (*send.Report, error) { return Run(t.Context(), req, hosts.New(w), send.Quiet{}) }
 	_, err := run()
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, fault.HintOf(err), "zfs unmount dst/a")
@@ -123,8 +123,8 @@ func rollbackWorld(t *testing.T) *jobtest.World {
 	return w
 }
 
-func restoreRequest(change func(*job.Send)) Request {
-	return Request{Send: sendRequest(func(s *job.Send) {
+func restoreRequest(change func(*send.Request)) Request {
+	return Request{Send: sendRequest(func(s *send.Request) {
 		s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
 		if change != nil {
 			change(s)
@@ -179,12 +179,12 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), send.Quiet{})
 		if failed {
 			require.Error(t, err)
 			require.Contains(t, versionsOf(w, "dst/a"), "@x")
 			w.Before = nil
-			r, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
+			r, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), send.Quiet{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome)
@@ -193,7 +193,7 @@ func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 		require.Equal(t, "0", w.Memory.Get("dst/a", "written"))
 		require.Equal(t, w.Memory.Get("dst/a", "mounted") != "yes", slices.Contains(r.Next, "zxfer restore --mount dst/a"), "failed at %d", fails)
 		require.Empty(t, r.Diverged)
-		r, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
+		r, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), send.Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, outcome.UpToDate, r.Outcome)
 		require.Less(t, fails, 10)
@@ -205,7 +205,7 @@ func TestRollbackListsLoss(t *testing.T) {
 	t.Parallel()
 	w := rollbackWorld(t)
 	before := versionsOf(w, "dst/a")
-	r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.DryRun = true }), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), restoreRequest(func(s *send.Request) { s.DryRun = true }), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	d := r.Plan.Datasets[0]
@@ -234,7 +234,7 @@ func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 		w := rollbackWorld(t)
 		at.change(w)
 		versions, holds := versionsOf(w, "dst/a"), holdsOf(t, w, "dst/a")
-		r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
+		r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), send.Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), name)
 		require.Contains(t, fault.HintOf(err), at.says, name)
 		require.Equal(t, plan.Kept, r.Plan.Conflicts[0].ID)
@@ -258,7 +258,7 @@ func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 		require.Equal(t, []string{"zxfer:home:near dst/a@y"}, holdsOf(t, w, "dst/a"), "no hold moved")
 		require.Contains(t, versionsOf(w, "dst/a"), "@y")
 		require.Equal(t, "yes", w.Memory.Get("dst/a", "mounted"))
-		_, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
+		_, err = Run(t.Context(), restoreRequest(nil), hosts.New(w), send.Quiet{})
 		require.NoError(t, err)
 		require.Equal(t, []string{"#zxfer:home:x", "@x"}, versionsOf(w, "dst/a"))
 	}
@@ -273,7 +273,7 @@ func TestRollbackToOlderSnapshot(t *testing.T) {
 	for _, name := range []string{"src/a@y", "dst/a@y"} {
 		require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:home:near", []string{name}))
 	}
-	r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), restoreRequest(func(s *send.Request) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "local:src/a has snapshots newer than @x: @y")
 	require.Equal(t, []string{"@x"}, versionsOf(w, "dst/a"))
@@ -281,10 +281,10 @@ func TestRollbackToOlderSnapshot(t *testing.T) {
 	require.Equal(t, "zxfer send --rollback --snapshot= dst/a src/a", r.Diverged)
 
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@z"}))
-	send := sendRequest(func(s *job.Send) {
+	again := sendRequest(func(s *send.Request) {
 		s.Source.Name, s.Plan.Source, s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", "src/a", "src/a", false, true
 	})
-	r, err = job.RunSend(t.Context(), send, hosts.New(w), job.Quiet{})
+	r, err = send.Run(t.Context(), again, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"src/a@y"}, r.Plan.Datasets[0].Loses[:1])
 	require.Equal(t, plan.Incremental, r.Results[0].Kind)
@@ -300,7 +300,7 @@ func TestRestoreWithStreamMovesHolds(t *testing.T) {
 	w.Memory.Copy("src/a", "dst/a", "x")
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
 	require.NoError(t, w.Memory.Hold(t.Context(), "zxfer:home:far", []string{"dst/a@y"}))
-	r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), restoreRequest(nil), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"@x", "@z"}, versionsOf(w, "dst/a"))
@@ -317,7 +317,7 @@ func TestRollbackTree(t *testing.T) {
 	}
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y", "dst/a/b@y"}))
 	w.Memory.Write("dst/a/b", []byte("newer"))
-	r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.Plan.Recursive = true }), hosts.New(w), job.Quiet{})
+	r, err := Run(t.Context(), restoreRequest(func(s *send.Request) { s.Plan.Recursive = true }), hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	for _, d := range []string{"a", "a/b", "a/c", "a/d"} {
@@ -340,7 +340,7 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 		for _, restore := range []bool{false, true} {
 			w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 			w.Memory.Copy("src/a", "dst/a", "x")
-			req := sendRequest(func(s *job.Send) {
+			req := sendRequest(func(s *send.Request) {
 				s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
 			})
 			change(w)
@@ -348,11 +348,11 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 			has := func(name string) bool {
 				return slices.ContainsFunc(w.Memory.Versions("dst/a"), func(v zfs.Version) bool { return v.Name == name })
 			}
-			run := func() (r *job.Report, err error) {
+			run := func() (r *send.Report, err error) {
 				if restore {
 					return Run(t.Context(), Request{Send: req}, hosts.New(w), rep)
 				}
-				return job.RunSend(t.Context(), req, hosts.New(w), rep)
+				return send.Run(t.Context(), req, hosts.New(w), rep)
 			}
 			r, err := run()
 			require.ErrorContains(t, err, "dst/a@auto was taken after the plan was made", name)
@@ -368,11 +368,11 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 
 // plannedReporter calls a function when the plan is ready.
 type plannedReporter struct {
-	job.Quiet
+	send.Quiet
 	then func()
 }
 
-func (p *plannedReporter) Planned(*job.Report) { p.then() }
+func (p *plannedReporter) Planned(*send.Report) { p.then() }
 
 // timelessHost reports a false creation time for a snapshot, or none.
 type timelessHost struct {
@@ -407,9 +407,9 @@ func TestRestoreAsOf(t *testing.T) {
 		require.NoError(t, err)
 		return time.Unix(seconds, 0)
 	}
-	run := func(at hosts.Opener, then time.Time) (*job.Report, error) {
-		req := Request{At: then, Send: sendRequest(func(s *job.Send) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
-		return Run(t.Context(), req, hosts.New(at), job.Quiet{})
+	run := func(at hosts.Opener, then time.Time) (*send.Report, error) {
+		req := Request{At: then, Send: sendRequest(func(s *send.Request) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
+		return Run(t.Context(), req, hosts.New(at), send.Quiet{})
 	}
 	then := when("src/a@skip")
 	r, err := run(w, then)
@@ -433,7 +433,7 @@ func TestRestoreAsOf(t *testing.T) {
 func TestRestoreSkipsHealSnapshots(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
-	_, err := Run(t.Context(), Request{Send: sendRequest(nil)}, hosts.New(w), job.Quiet{})
+	_, err := Run(t.Context(), Request{Send: sendRequest(nil)}, hosts.New(w), send.Quiet{})
 	require.NoError(t, err)
 	l, err := hosts.Call(t.Context(), w, hosts.OpList, hosts.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
 	require.NoError(t, err)
@@ -479,8 +479,8 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 		}
 	})
 	o := &busyHost{World: w, by: map[string]string{"/dev/zvol/dst/a/b+c": `is in use by "qemu" (process 7)`}}
-	req := Request{Send: sendRequest(func(s *job.Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
-	r, err := Run(t.Context(), req, hosts.New(o), job.Quiet{})
+	req := Request{Send: sendRequest(func(s *send.Request) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
+	r, err := Run(t.Context(), req, hosts.New(o), send.Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b+c"}}, o.asked)
 	require.Len(t, r.Plan.Conflicts, 1)
@@ -494,8 +494,8 @@ func TestRestoreDetectsRecentWrites(t *testing.T) {
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	w.Memory.Copy("src/a", "dst/a", "x")
 	w.Memory.WriteLate("dst/a", []byte("newer"))
-	run := func() *job.Report {
-		r, err := Run(t.Context(), restoreRequest(func(s *job.Send) { s.DryRun = true }), hosts.New(w), job.Quiet{})
+	run := func() *send.Report {
+		r, err := Run(t.Context(), restoreRequest(func(s *send.Request) { s.DryRun = true }), hosts.New(w), send.Quiet{})
 		require.NoError(t, err)
 		return r
 	}

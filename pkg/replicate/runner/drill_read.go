@@ -13,7 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -67,7 +67,7 @@ func (c *drillCopy) withProgress(ctx context.Context, size string, share float64
 	rep.Started(1, &plan.Dataset{Source: c.rec.Target, Steps: []plan.Step{{Send: zfs.SendSpec{To: c.rec.Snapshot}, Bytes: total}}}, 0)
 	_, tell := connect.Watch(total, func(p connect.Progress) { rep.Progress(1, p) })
 	bytes, err := read(tell)
-	r := &job.StepResult{Bytes: bytes, Speed: connect.SpeedOf(bytes, time.Since(began).Seconds())}
+	r := &send.StepResult{Bytes: bytes, Speed: connect.SpeedOf(bytes, time.Since(began).Seconds())}
 	if err != nil {
 		r.Error = err.Error()
 	}

@@ -15,7 +15,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -445,7 +445,7 @@ func TestDrillReportsProgress(t *testing.T) {
 		t.Helper()
 		all, last = nil, connect.Progress{}
 		run := r.runner(t)
-		run.Reporter = func(_, target string) job.Reporter {
+		run.Reporter = func(_, target string) send.Reporter {
 			if target == "" {
 				return nil
 			}

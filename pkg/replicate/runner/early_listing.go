@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
@@ -14,7 +14,7 @@ import (
 // earlyListing is a listing of a target that starts before the run takes snapshots, so that its round
 // trip is not in addition to others. The batch of the target uses it, or lists the target again.
 type earlyListing struct {
-	batch   job.Batch // as far as job.ListTarget needs it
+	batch   send.Batch // as far as job.ListTarget needs it
 	done    chan struct{}
 	listing zfs.Listing
 	err     error
@@ -34,7 +34,7 @@ func (w *jobRun) listTargets(ctx context.Context, v *replicate.Survey) (all map[
 		if w.heldBatch(t) != nil || w.disk(t) != nil || len(v.DatasetsFor(t.name)) == 0 || len(v.ToConfirm()) > 0 {
 			continue
 		}
-		l := &earlyListing{began: time.Now(), done: make(chan struct{}), batch: job.Batch{Survey: *v.Source, Newest: listsNewest(t), Send: job.Send{
+		l := &earlyListing{began: time.Now(), done: make(chan struct{}), batch: send.Batch{Survey: *v.Source, Newest: listsNewest(t), Request: send.Request{
 			Source: w.source.at, Target: t.at, Settings: t.transfer.Settings,
 			Plan: plan.Request{Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive},
 		}}}
@@ -44,7 +44,7 @@ func (w *jobRun) listTargets(ctx context.Context, v *replicate.Survey) (all map[
 		all[t] = l
 		go func() {
 			defer close(l.done)
-			l.listing, l.err = job.ListTarget(ctx, &l.batch, w.hosts)
+			l.listing, l.err = send.ListTarget(ctx, &l.batch, w.hosts)
 		}()
 	}
 	return all, func() {
@@ -56,7 +56,7 @@ func (w *jobRun) listTargets(ctx context.Context, v *replicate.Survey) (all map[
 }
 
 // fits reports whether a batch needs this listing.
-func (l *earlyListing) fits(b *job.Batch) bool {
+func (l *earlyListing) fits(b *send.Batch) bool {
 	return len(b.Renames) == 0 && l.batch.Newest == b.Newest && slices.Equal(l.batch.Copies, b.Copies)
 }
 

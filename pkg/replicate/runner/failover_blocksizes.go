@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -37,7 +37,7 @@ func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 		}
 		s.compared[base.GUID] = true
 	}
-	risks, err := job.CompareBlockSizes(ctx, s.t.host, s.jobRun.source.host, pairs, func(title string) func() { return s.activity("%s", title) })
+	risks, err := send.CompareBlockSizes(ctx, s.t.host, s.jobRun.source.host, pairs, func(title string) func() { return s.activity("%s", title) })
 	if err != nil {
 		return err
 	}

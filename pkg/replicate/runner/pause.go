@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
@@ -121,7 +121,7 @@ func (w *jobRun) heldBatch(t *side) *batch {
 	default:
 		return nil
 	}
-	return &batch{side: t, result: &job.BatchResult{}, held: why}
+	return &batch{side: t, result: &send.BatchResult{}, held: why}
 }
 
 // windowText describes a closed bandwidth window.

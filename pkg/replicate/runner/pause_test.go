@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
@@ -231,7 +231,7 @@ func TestWindowKeepsFailures(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&windowClosed{time.Now()})
-	b := &batch{err: errors.New("no space left on device"), result: &job.BatchResult{}}
+	b := &batch{err: errors.New("no space left on device"), result: &send.BatchResult{}}
 	b.hold(ctx)
 	require.Error(t, b.err)
 	require.False(t, b.isHeld(b.err))

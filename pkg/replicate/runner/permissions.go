@@ -96,7 +96,7 @@ func (w *jobRun) delegations(ctx context.Context, source *zfs.Listing, plans []p
 // will need.
 func (w *jobRun) firstPlan(t *side, v *replicate.Survey, target *zfs.Listing) *plan.Plan {
 	b := w.request(t, v)
-	req := b.Plan
+	req := b.Request.Plan
 	req.First, req.Rotate = plan.FirstAll, ""
 	p := plan.Make(req, plan.State{Source: b.Survey, Target: zfs.Listing{Root: target.Root, Ancestors: target.Ancestors, Pool: target.Pool}})
 	return &p

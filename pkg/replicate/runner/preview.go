@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -140,10 +140,10 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 			after.Targets = append(after.Targets, b.targetState())
 			continue
 		}
-		b := &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: checkExcluded(w, t, v)}
+		b := &batch{side: t, result: &send.BatchResult{Report: &send.Report{}}, err: checkExcluded(w, t, v)}
 		if b.err == nil {
 			req := w.request(t, v)
-			req.DryRun = true
+			req.Request.DryRun = true
 			b = runBatch(ctx, w.hosts, t, req, &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		}
 		seen := b.preview()

@@ -13,7 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -55,7 +55,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 			v.Targets = append(v.Targets, b.targetState())
 			continue
 		}
-		b := batch{side: t, result: &job.BatchResult{}}
+		b := batch{side: t, result: &send.BatchResult{}}
 		q := hosts.ListQuery{Recursive: j.Recursive, Versions: true}
 		if q.Dataset, b.err = plan.TargetName(v.Root, t.at.Name); b.err == nil {
 			listed := w.activity("listing %s", t.at)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -128,13 +128,13 @@ func reviewed(t *testing.T, n int) func() {
 	scope, err := j.Scope()
 	require.NoError(t, err)
 	v := &replicate.Survey{Job: j, Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "src", Source: &zfs.Listing{Root: "src"}}
-	b := &batch{side: &side{name: "t"}, result: &job.BatchResult{}}
+	b := &batch{side: &side{name: "t"}, result: &send.BatchResult{}}
 	p, st := &plan.Plan{}, plan.State{}
 	for i := range n {
 		d := &zfs.Dataset{Name: fmt.Sprintf("src/%06d", i), GUID: uint64(i + 1)}
 		v.Source.Datasets = append(v.Source.Datasets, d)
 		p.Datasets = append(p.Datasets, &plan.Dataset{Source: d.Name, Target: "dst" + d.Name[3:]})
-		b.result.Datasets = append(b.result.Datasets, &job.DatasetResult{Dataset: outcome.Dataset{Source: d.Name, Target: "dst" + d.Name[3:]}})
+		b.result.Datasets = append(b.result.Datasets, &send.DatasetResult{Dataset: outcome.Dataset{Source: d.Name, Target: "dst" + d.Name[3:]}})
 	}
 	v.All, st.Source = v.Source.Datasets, *v.Source
 	return func() {

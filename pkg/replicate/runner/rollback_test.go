@@ -8,8 +8,8 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/restore"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -17,13 +17,13 @@ import (
 
 // rollBack runs zxfer restore --rollback of a copy's snapshot over src/a, "" for its most recent
 // one.
-func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
+func (r *replica) rollBack(t *testing.T, snapshot string) *send.Report {
 	t.Helper()
-	req := restore.Request{Send: job.Send{
+	req := restore.Request{Send: send.Request{
 		Source: endpoint.Endpoint{Name: "dst/copy/a"}, Target: endpoint.Endpoint{Name: "src/a"},
 		Plan: plan.Request{Source: "dst/copy/a", Snapshot: snapshot, Target: "src/a", Rollback: true},
 	}}
-	rep, err := restore.Run(t.Context(), req, hosts.New(r), job.Quiet{})
+	rep, err := restore.Run(t.Context(), req, hosts.New(r), send.Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, rep.Outcome)
 	return rep
@@ -53,8 +53,8 @@ func TestJobContinuesAfterRollback(t *testing.T) {
 				at := slices.IndexFunc(run.Targets[0].Datasets, func(d outcome.Dataset) bool { return d.Source == "src/a" })
 				require.Equal(t, plan.Diverged, run.Targets[0].Datasets[at].Conflict, "the copy is not changed without a request")
 				require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
-				_, err := job.RunSend(t.Context(), job.Send{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/copy/a"},
-					Plan: plan.Request{Source: "src/a", Target: "dst/copy/a", Rollback: true}}, hosts.New(r), job.Quiet{})
+				_, err := send.Run(t.Context(), send.Request{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/copy/a"},
+					Plan: plan.Request{Source: "src/a", Target: "dst/copy/a", Rollback: true}}, hosts.New(r), send.Quiet{})
 				require.NoError(t, err)
 				require.Equal(t, []string{"s1", "s3"}, r.names("dst/copy/a"))
 			} else {

@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/notify"
@@ -37,7 +37,7 @@ type Runner struct {
 	Flags string
 	// Reporter returns the reporter for transfers to a target, or for everything else if target is
 	// "". If Reporter or its result is nil, messages go to Log.
-	Reporter func(job, target string) job.Reporter
+	Reporter func(job, target string) send.Reporter
 
 	hosts *hosts.Set
 }
@@ -162,7 +162,7 @@ func (w *jobRun) side(name string) *side {
 }
 
 // reporter returns the reporter for a target of a job, or for the job itself if target is "".
-func (r *Runner) reporter(name, target string) job.Reporter {
+func (r *Runner) reporter(name, target string) send.Reporter {
 	if r.Reporter != nil {
 		if rep := r.Reporter(name, target); rep != nil {
 			return rep
@@ -183,9 +183,9 @@ func (w *jobRun) note(format string, args ...any) {
 	w.Log(w.job.Name + ": " + text)
 }
 
-// logReporter is a job.Reporter that reports only log messages.
+// logReporter is a send.Reporter that reports only log messages.
 type logReporter struct {
-	job.Quiet
+	send.Quiet
 	log func(string)
 }
 

@@ -11,7 +11,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -43,11 +43,11 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]
 			continue
 		}
 		if len(v.DatasetsFor(t.name)) == 0 { // all is up to date, or the target excludes all datasets
-			all[i] = &batch{side: t, result: &job.BatchResult{}, err: checkExcluded(w, t, v)}
+			all[i] = &batch{side: t, result: &send.BatchResult{}, err: checkExcluded(w, t, v)}
 			continue
 		}
 		req := w.request(t, v)
-		req.Copies, req.Parallel, req.Gate = copies[t.name], parallel, g.of(t.name)
+		req.Copies, req.Request.Parallel, req.Request.Gate = copies[t.name], parallel, g.of(t.name)
 		if l := early[t]; l != nil && l.fits(&req) {
 			req.Listed = l.wait
 		}
@@ -76,7 +76,7 @@ func checkExcluded(w *jobRun, t *side, v *replicate.Survey) error {
 }
 
 // request returns the batch for one target.
-func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
+func (w *jobRun) request(t *side, v *replicate.Survey) send.Batch {
 	survey, sent := *v.Source, w.job.SnapshotLimitsOf(t.target)
 	survey.Datasets = v.DatasetsFor(t.name)
 	var since time.Time
@@ -84,7 +84,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 		since = w.run.Started.Add(-time.Duration(sent.Since))
 	}
 	carry, named := t.target.Properties.Carries()
-	b := job.Batch{Survey: survey, Renames: renamesAt(v, t.name), Newest: listsNewest(t), Send: job.Send{
+	b := send.Batch{Survey: survey, Renames: renamesAt(v, t.name), Newest: listsNewest(t), Request: send.Request{
 		Source: w.source.at, Target: t.at,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
@@ -114,8 +114,8 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	}}
 	w.shared.Lock() // another target's batch may be writing the state
 	defer w.shared.Unlock()
-	v.AddExcluded(t.target, &b.Plan)
-	v.AllowRename(t.target, &b.Plan)
+	v.AddExcluded(t.target, &b.Request.Plan)
+	v.AllowRename(t.target, &b.Request.Plan)
 	b.HistoriesAfter = v.HasNews(t.name)
 	return b
 }
@@ -130,7 +130,7 @@ func listsNewest(t *side) bool { return t.target.Retention == nil && !t.target.M
 // batch is the transfer to one target, and its result.
 type batch struct {
 	*side
-	result  *job.BatchResult
+	result  *send.BatchResult
 	err     error // of the batch as a whole
 	seconds float64
 	// held describes the pause or closed bandwidth window because of which nothing was sent, and
@@ -146,7 +146,7 @@ func (w *jobRun) withoutDisk(t *side) *batch {
 	if d == nil || d.err == nil && !w.absent(t) {
 		return nil
 	}
-	return &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: d.err, absent: true, refused: fault.ClassOf(d.err) == fault.Refused}
+	return &batch{side: t, result: &send.BatchResult{Report: &send.Report{}}, err: d.err, absent: true, refused: fault.ClassOf(d.err) == fault.Refused}
 }
 
 // firstError returns the error of the batch, or else of a dataset.
@@ -159,11 +159,11 @@ func (b *batch) firstError() error {
 	return b.err
 }
 
-func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Reporter) *batch {
+func runBatch(ctx context.Context, at *hosts.Set, t *side, req send.Batch, rep send.Reporter) *batch {
 	began := time.Now()
-	res, err := job.RunBatch(ctx, req, at, rep)
+	res, err := send.RunBatch(ctx, req, at, rep)
 	for _, d := range res.Datasets {
-		from, to := endpoint.Endpoint{Host: req.Source.Host, Name: d.Source}, endpoint.Endpoint{Host: t.at.Host, Name: d.Target}
+		from, to := endpoint.Endpoint{Host: req.Request.Source.Host, Name: d.Source}, endpoint.Endpoint{Host: t.at.Host, Name: d.Target}
 		d.Err = replicate.InKeysOf(d.Err, from, to)
 	}
 	return &batch{side: t, result: res, err: replicate.InKeys(err), seconds: time.Since(began).Seconds()}
@@ -171,7 +171,7 @@ func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep jo
 
 // targetState returns the target's state after the batch.
 func (b *batch) targetState() *replicate.TargetState {
-	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil || b.absent || b.held != "", Absent: b.absent, Listing: &b.result.Target, Partial: job.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
+	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil || b.absent || b.held != "", Absent: b.absent, Listing: &b.result.Target, Partial: send.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
 		case d.Err != nil: // an interrupted receive may still be running on the target
@@ -288,9 +288,9 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	}
 }
 
-// sendReporter is a job.Reporter that names job and target in messages.
+// sendReporter is a send.Reporter that names job and target in messages.
 type sendReporter struct {
-	job.Reporter
+	send.Reporter
 	w  *jobRun
 	to string
 }

@@ -13,7 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
@@ -144,13 +144,13 @@ func (r callRecorder) Log(message string) { r.note("log %s", message) }
 
 func (r callRecorder) Activity(string) func() { return func() {} }
 
-func (r callRecorder) Planned(p *job.Report) { r.note("planned %d", p.Plan.Steps()) }
+func (r callRecorder) Planned(p *send.Report) { r.note("planned %d", p.Plan.Steps()) }
 
 func (r callRecorder) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
 
 func (callRecorder) Progress(int, connect.Progress) {}
 
-func (r callRecorder) Finished(_ int, result *job.StepResult) {
+func (r callRecorder) Finished(_ int, result *send.StepResult) {
 	r.note("finished %s%s", result.Source, result.Snapshot)
 }
 
@@ -165,7 +165,7 @@ func TestRunReportsTransfers(t *testing.T) {
 	run := r.runner(t)
 	var all []string
 	var mu sync.Mutex
-	run.Reporter = func(name, target string) job.Reporter {
+	run.Reporter = func(name, target string) send.Reporter {
 		if target == "" {
 			return nil // only the log gets a report
 		}
@@ -180,7 +180,7 @@ func TestRunReportsTransfers(t *testing.T) {
 // batch could not be inspected.
 func TestRecordOfStoppedBatch(t *testing.T) {
 	t.Parallel()
-	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
+	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &send.BatchResult{Datasets: []*send.DatasetResult{
 		{Dataset: outcome.Dataset{Source: "a"}, Err: errors.New("no space")}, {Dataset: outcome.Dataset{Source: "b"}, Err: fault.Interrupt("", context.Canceled)}, {Dataset: outcome.Dataset{Source: "c"}},
 	}}}
 	r := b.record(0)

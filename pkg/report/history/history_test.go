@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -22,10 +22,10 @@ type silent struct{ log []string }
 
 func (s *silent) Log(m string)                          { s.log = append(s.log, m) }
 func (*silent) Activity(string) func()                  { return func() {} }
-func (*silent) Planned(*job.Report)                     {}
+func (*silent) Planned(*send.Report)                    {}
 func (*silent) Started(int, *plan.Dataset, int)         {}
 func (*silent) Progress(int, connect.Progress)          {}
-func (*silent) Finished(int, *job.StepResult)           {}
+func (*silent) Finished(int, *send.StepResult)          {}
 func (*silent) Ended(*plan.Dataset, error)              {}
 func (*silent) DevicePlanned(*dev.Report)               {}
 func (*silent) DeviceStarted(*dev.Report, uint64)       {}
@@ -68,14 +68,14 @@ func TestResumedStream(t *testing.T) {
 		rep.Progress(1, connect.Progress{Bytes: uint64(i) * 100, LimitedBy: transfer.LimitNetwork})
 	}
 	at.to(12)
-	rep.Finished(1, &job.StepResult{Bytes: 450, Error: "the connection lost"})
+	rep.Finished(1, &send.StepResult{Bytes: 450, Error: "the connection lost"})
 	rep.Log("try 1 of 5 in 1 s")
 	at.to(13)
 	rep.Started(2, dataset("tank/a", 450), 0)
 	at.to(15)
 	rep.Progress(2, connect.Progress{Bytes: 850, LimitedBy: transfer.LimitTarget})
 	at.to(16)
-	rep.Finished(2, &job.StepResult{Bytes: 550, Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget}})
+	rep.Finished(2, &send.StepResult{Bytes: 550, Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget}})
 
 	c := r.Recording()
 	require.Equal(t, []string{"try 1 of 5 in 1 s"}, to.log, "log lines are passed on")
@@ -139,7 +139,7 @@ func TestBounded(t *testing.T) {
 		if id%50 == 0 {
 			failure = strings.Repeat("é", 10_000)
 		}
-		rep.Finished(id, &job.StepResult{Bytes: 1 << 20, Error: failure})
+		rep.Finished(id, &send.StepResult{Bytes: 1 << 20, Error: failure})
 		moved += 1 << 20
 		rep.Log(strings.Repeat("x", 10_000))
 	}

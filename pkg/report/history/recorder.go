@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/connect"
 )
@@ -35,7 +35,7 @@ func NewRecorder(now func() time.Time) *Recorder { return &Recorder{now: now} }
 
 // Send returns a Reporter that records all calls and forwards them to next. target
 // names the job's target, if r records jobs for several targets.
-func (r *Recorder) Send(next job.Reporter, target string) job.Reporter {
+func (r *Recorder) Send(next send.Reporter, target string) send.Reporter {
 	if r == nil {
 		return next
 	}
@@ -211,9 +211,9 @@ func (w *watch) finish(id int, moved, arrived uint64, limit, failure string) {
 	}
 }
 
-// sending implements job.Reporter.
+// sending implements send.Reporter.
 type sending struct {
-	job.Reporter
+	send.Reporter
 	watch
 }
 
@@ -232,7 +232,7 @@ func (s *sending) Progress(id int, p connect.Progress) {
 	s.Reporter.Progress(id, p)
 }
 
-func (s *sending) Finished(id int, r *job.StepResult) {
+func (s *sending) Finished(id int, r *send.StepResult) {
 	s.finish(id, r.Bytes, 0, r.LimitedBy, r.Error)
 	s.Reporter.Finished(id, r)
 }

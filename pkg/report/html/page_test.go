@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
@@ -141,7 +141,7 @@ func TestBounded(t *testing.T) {
 // TestNoTransfer expects a page for a command that failed before it transferred anything.
 func TestNoTransfer(t *testing.T) {
 	t.Parallel()
-	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Recording{})
+	html, err := Send(sampleAbout(), &send.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Recording{})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "beta: no route to host")
 	require.Contains(t, string(html), `<p class="command">ssh beta</p>`)

@@ -7,11 +7,11 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/dev"
 	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
@@ -34,10 +34,10 @@ type discardReporter struct{}
 
 func (discardReporter) Log(string)                              {}
 func (discardReporter) Activity(string) func()                  { return func() {} }
-func (discardReporter) Planned(*job.Report)                     {}
+func (discardReporter) Planned(*send.Report)                    {}
 func (discardReporter) Started(int, *plan.Dataset, int)         {}
 func (discardReporter) Progress(int, connect.Progress)          {}
-func (discardReporter) Finished(int, *job.StepResult)           {}
+func (discardReporter) Finished(int, *send.StepResult)          {}
 func (discardReporter) Ended(*plan.Dataset, error)              {}
 func (discardReporter) DevicePlanned(*dev.Report)               {}
 func (discardReporter) DeviceStarted(*dev.Report, uint64)       {}
@@ -47,7 +47,7 @@ func (discardReporter) DeviceFinished(*dev.Report, *dev.Result) {}
 type tape struct {
 	now   time.Time
 	rec   *history.Recorder
-	rep   job.Reporter
+	rep   send.Reporter
 	id    int
 	bytes uint64
 	since uint64
@@ -76,7 +76,7 @@ func (t *tape) run(seconds int, rate uint64, limit string) {
 }
 
 func (t *tape) end(limit, failure string) {
-	t.rep.Finished(t.id, &job.StepResult{Bytes: t.bytes - t.since, Bottleneck: connect.Bottleneck{LimitedBy: limit}, Error: failure})
+	t.rep.Finished(t.id, &send.StepResult{Bytes: t.bytes - t.since, Bottleneck: connect.Bottleneck{LimitedBy: limit}, Error: failure})
 }
 
 func (t *tape) wait(seconds int, said string) {
@@ -116,8 +116,8 @@ func sampleStages(busy ...int) (out []transfer.Stage) {
 	return out
 }
 
-func sampleSend() *job.Report {
-	r := &job.Report{
+func sampleSend() *send.Report {
+	r := &send.Report{
 		Source: "tank/home@monday", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
 		Hosts: []ends.HostReport{{Name: "alpha", Role: "source", ZFS: "2.3.9", Backend: "libzfs_core"}, {Name: "beta", Role: "target", ZFS: "2.1.11", Backend: "zfs"}},
 		Wire:  connect.Report{Mode: "tls", Why: "the data is not encrypted", Streams: 2, Dial: "source", Address: "10.0.0.2"},
@@ -132,7 +132,7 @@ func sampleSend() *job.Report {
 	for _, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace", "tank/mail"} {
 		r.Plan.Datasets = append(r.Plan.Datasets, &plan.Dataset{Source: name, Target: "vault/" + name,
 			Steps: []plan.Step{{Kind: plan.Incremental, Send: zfs.SendSpec{From: "@sunday", To: "monday"}, Bytes: 3_000 * mib}}})
-		r.Results = append(r.Results, &job.StepResult{Source: name, Verified: "guid and content", Bottleneck: connect.Bottleneck{Stages: sampleStages(38, 12, 9, 61),
+		r.Results = append(r.Results, &send.StepResult{Source: name, Verified: "guid and content", Bottleneck: connect.Bottleneck{Stages: sampleStages(38, 12, 9, 61),
 			Network: &transfer.Network{Streams: 2, RTT: 12_345 * time.Microsecond, Retransmits: 31}}})
 	}
 	return r

@@ -8,9 +8,9 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/job"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
@@ -20,7 +20,7 @@ import (
 )
 
 // Send returns the page of `zxfer send`. r may be incomplete.
-func Send(about About, r *job.Report, c history.Recording) ([]byte, error) {
+func Send(about About, r *send.Report, c history.Recording) ([]byte, error) {
 	p := &page{About: about, Verb: verbOf(r.Schema), Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
 		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: messagesOf(&c, about.Made)}

@@ -15,7 +15,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
@@ -39,11 +39,11 @@ func run(ctx context.Context, args []string) error {
 	}
 	w := world{newHost(datasets, snapshots)}
 	defer w.Close()
-	req := job.Send{
+	req := send.Request{
 		Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"},
 		Plan: plan.Request{Source: "src/a", Target: "dst/a", Recursive: true}, Parallel: 1,
 	}
-	report, err := job.RunSend(ctx, req, hosts.New(w), job.Quiet{})
+	report, err := send.Run(ctx, req, hosts.New(w), send.Quiet{})
 	if err == nil && len(report.Results) < datasets {
 		err = fmt.Errorf("%d of %d datasets arrived", len(report.Results), datasets)
 	}

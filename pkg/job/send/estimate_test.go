@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"testing"
@@ -66,7 +66,7 @@ func TestSizesBeforeTheSnapshot(t *testing.T) {
 	w.Memory.Set("src/a", "written", "5000000")
 	w.Memory.Set("src/a", "copies", "2")
 	rep := &planRecorder{}
-	r, err := RunSend(t.Context(), sendRequest(func(s *Send) {
+	r, err := Run(t.Context(), sendRequest(func(s *Request) {
 		s.TakeSnapshot, s.Plan.Snapshot, s.DryRun = "new", "new", true
 	}), hosts.New(w), rep)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // Batch is a request to send many datasets to one target. A conflict stops only its dataset and
 // the dependents.
 type Batch struct {
-	Send
+	Request Request
 	// Survey is the source listing, reduced to the wanted datasets. With DryRun it may have
 	// simulated snapshots. Several batches may share it; RunBatch does not modify it.
 	Survey zfs.Listing
@@ -55,7 +55,7 @@ type BatchResult struct {
 // the move, it means that nothing was sent. Failures of single datasets appear only in their
 // results.
 func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
-	t := New(b.Send, at, rep)
+	t := New(b.Request, at, rep)
 	res := &BatchResult{Report: t.Report}
 	perDataset := &admission{}
 	if b.Review != nil {
@@ -70,7 +70,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	}
 	planned := expectedResults(t.Report.Plan)
 	res.Datasets = append(perDataset.refused, planned...)
-	if b.DryRun {
+	if b.Request.DryRun {
 		return res, nil
 	}
 	if b.BeforeMove != nil && t.Report.Plan.Steps() > 0 {
@@ -102,7 +102,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 
 // surveyBatch lists the target of a batch and completes the state for planning.
 func surveyBatch(ctx context.Context, e *ends.Ends, b *Batch) (state plan.State, err error) {
-	target, err := plan.TargetName(b.Plan.Source, b.Plan.Target)
+	target, err := plan.TargetName(b.Request.Plan.Source, b.Request.Plan.Target)
 	if err != nil {
 		return state, err
 	}
@@ -116,33 +116,33 @@ func surveyBatch(ctx context.Context, e *ends.Ends, b *Batch) (state plan.State,
 			return state, ends.MissingPool(e.Target.Conn, target, err)
 		}
 	}
-	if b.DryRun {
+	if b.Request.DryRun {
 		state.Target = plan.SimulateRenames(state.Target, b.Renames)
 	}
-	if len(b.Copies) > 0 && plan.NeedKeyDependents(b.Plan, state) {
+	if len(b.Copies) > 0 && plan.NeedKeyDependents(b.Request.Plan, state) {
 		all := *b
 		all.Copies = nil
 		if state.Target, err = listTarget(ctx, e, &all, nil, target); err != nil {
 			return state, err
 		}
 	}
-	if b.Plan.Carries().All {
+	if b.Request.Plan.Carries().All {
 		if state.Source, err = localProperties(ctx, &e.Source, state.Source); err != nil {
 			return state, err
 		}
 	}
-	return state, surveySource(ctx, e, b.Plan, &state)
+	return state, surveySource(ctx, e, b.Request.Plan, &state)
 }
 
 // ListTarget lists the target of a batch. It may run before the snapshots of the batch are taken, to save
 // RunBatch a round trip (see Batch.Listed). It uses the addresses, Plan.Source, Plan.Target,
 // Plan.Recursive, Survey, Copies and Newest.
 func ListTarget(ctx context.Context, b *Batch, at *hosts.Set) (zfs.Listing, error) {
-	target, err := plan.TargetName(b.Plan.Source, b.Plan.Target)
+	target, err := plan.TargetName(b.Request.Plan.Source, b.Request.Plan.Target)
 	if err != nil {
 		return zfs.Listing{}, err
 	}
-	return listTarget(ctx, ends.New(at, b.Source, b.Target, &b.Settings), b, nil, target)
+	return listTarget(ctx, ends.New(at, b.Request.Source, b.Request.Target, &b.Request.Settings), b, nil, target)
 }
 
 // listAfter lists the target after a batch. If ctx has ended, it still tries for 30 seconds, so
@@ -160,8 +160,8 @@ func listAfter(ctx context.Context, e *ends.Ends, b *Batch, p *plan.Plan, target
 // lists the whole target. After a move (after is not nil), it skips the pool, and lists full
 // histories unless Newest is set.
 func listTarget(ctx context.Context, e *ends.Ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
-	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, NoAncestors: after != nil}
-	q.Newest = b.Newest || after == nil && b.HistoriesAfter && !b.DryRun
+	q := hosts.ListQuery{Dataset: target, Recursive: b.Request.Plan.Recursive, Versions: true, Changed: true, NoAncestors: after != nil}
+	q.Newest = b.Newest || after == nil && b.HistoriesAfter && !b.Request.DryRun
 	some := q
 	some.Only = b.Copies
 	l, err := e.Target.Conn.List(ctx, some)

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func placeBookmarks(ctx context.Context, e *ends.Ends, p *plan.Plan) error {
 }
 
 // placeHolds places the holds of --hold.
-func placeHolds(ctx context.Context, e *ends.Ends, req *Send, results []*DatasetResult) error {
+func placeHolds(ctx context.Context, e *ends.Ends, req *Request, results []*DatasetResult) error {
 	tag := req.Hold
 	if tag == "" {
 		return nil

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		t.Parallel()
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 		w.Before = jobtest.FailOn("receive dst/a/b", forbidden)
-		r, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, []string{"receive dst/a@x"}, w.Changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -37,7 +37,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		t.Parallel()
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.Before = jobtest.FailOn("receive", forbidden)
-		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Empty(t, w.Changes)
 	})
@@ -46,7 +46,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/b/d": {"x"}, "src/a/c": {"x"}, "dst": nil})
 		w.Memory.Copy("src/a", "dst/a", "x")
 		w.Before = jobtest.FailOn("receive", forbidden)
-		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.Empty(t, w.Changes)
 	})
@@ -56,14 +56,14 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		w.Memory.Copy("src/a", "dst/a", "x")
 		cut, refused := jobtest.FailOn("receive dst/a/b", tcp.ErrConnectionLost), jobtest.FailOn("receive", forbidden)
 		w.Before = func(op string) error { return cmp.Or(cut(op), refused(op)) }
-		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	})
 	t.Run("hold on a received snapshot", func(t *testing.T) {
 		t.Parallel()
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.Before = jobtest.FailOn("hold", forbidden)
-		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Hold = "keep" }), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(func(s *Request) { s.Hold = "keep" }), hosts.New(w), Quiet{})
 		require.ErrorContains(t, err, "the data was received")
 		require.Equal(t, []string{"receive dst/a@x"}, w.Changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -72,11 +72,11 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		t.Parallel()
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.Before = jobtest.FailOn("bookmark", forbidden)
-		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Bookmark = true }), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(func(s *Request) { s.Bookmark = true }), hosts.New(w), Quiet{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Empty(t, w.Changes)
 		w.Before = jobtest.FailOn("receive", tcp.ErrConnectionLost)
-		_, err = RunSend(t.Context(), sendRequest(func(s *Send) { s.Bookmark = true }), hosts.New(w), Quiet{})
+		_, err = Run(t.Context(), sendRequest(func(s *Request) { s.Bookmark = true }), hosts.New(w), Quiet{})
 		require.Error(t, err)
 		require.Contains(t, fmt.Sprint(w.Memory.Versions("src/a")), "{# x ")
 	})
@@ -86,7 +86,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		w.Memory.Copy("src/a", "dst/a", "x")
 		w.Memory.Set("dst/a", "receive_resume_token", "1-no-token")
 		w.Before = jobtest.FailOn("receive", forbidden)
-		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, []string{"discard dst/a"}, w.Changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -96,7 +96,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.Memory.Copy("src/a", "dst/a", "x")
 		w.Before = jobtest.FailOn("hold dst/a@x", forbidden)
-		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Hold = "keep" }), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(func(s *Request) { s.Hold = "keep" }), hosts.New(w), Quiet{})
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
@@ -109,8 +109,8 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 			}
 			return nil
 		}
-		req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
-		_, err := RunSend(t.Context(), req, hosts.New(w), Quiet{})
+		req := sendRequest(func(s *Request) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+		_, err := Run(t.Context(), req, hosts.New(w), Quiet{})
 		require.ErrorContains(t, err, "is a volume")
 		require.Equal(t, []string{"snapshot src/a@new"}, w.Changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -123,8 +123,8 @@ func TestSnapshotSkipsPartiallyReceived(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
 	w.Memory.Set("src/a/half", "inconsistent", "1")
-	req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
-	_, err := RunSend(t.Context(), req, hosts.New(w), Quiet{})
+	req := sendRequest(func(s *Request) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+	_, err := Run(t.Context(), req, hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a@new"}, w.Changes)
 }
@@ -135,8 +135,8 @@ func TestExistingSnapshotNameIsRefused(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x", "new"}, "dst": nil})
 	w.Memory.Copy("src/a", "dst/a", "x")
-	req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
-	_, err := RunSend(t.Context(), req, hosts.New(w), Quiet{})
+	req := sendRequest(func(s *Request) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+	_, err := Run(t.Context(), req, hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "{{snapshot new}} takes a new snapshot, but that name exists: src/a/b@new")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, fault.HintOf(err), "{{snapshot =}}")
@@ -164,8 +164,8 @@ func TestHintResumesFromNewSnapshot(t *testing.T) {
 			}
 			return nil
 		}
-		req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
-		_, err := RunSend(ctx, req, hosts.New(w), Quiet{})
+		req := sendRequest(func(s *Request) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+		_, err := Run(ctx, req, hosts.New(w), Quiet{})
 		stop()
 		require.Equal(t, []string{"snapshot src/a@new"}, w.Changes)
 		require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%s: %v", during, err)
@@ -177,12 +177,12 @@ func TestHintResumesFromNewSnapshot(t *testing.T) {
 func TestMissingDatasetsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-	for name, change := range map[string]func(*Send){
-		"no such dataset: src/none": func(s *Send) { s.Source.Name, s.Plan.Source = "src/none", "src/none" },
-		"no such pool: none":        func(s *Send) { s.Source.Name, s.Plan.Source = "none/a", "none/a" },
-		"no such pool: beta":        func(s *Send) { s.Target, s.Plan.Target = endpoint.Endpoint{Name: "beta"}, "beta" },
+	for name, change := range map[string]func(*Request){
+		"no such dataset: src/none": func(s *Request) { s.Source.Name, s.Plan.Source = "src/none", "src/none" },
+		"no such pool: none":        func(s *Request) { s.Source.Name, s.Plan.Source = "none/a", "none/a" },
+		"no such pool: beta":        func(s *Request) { s.Target, s.Plan.Target = endpoint.Endpoint{Name: "beta"}, "beta" },
 	} {
-		_, err := RunSend(t.Context(), sendRequest(change), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(change), hosts.New(w), Quiet{})
 		require.ErrorContains(t, err, name)
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.NotEmpty(t, fault.HintOf(err))
@@ -195,7 +195,7 @@ func TestIllegalTargetsAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	for target, says := range map[string]string{"dst/a%b": "a%b", "dst/" + strings.Repeat("x", 252): "255"} {
-		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Target.Name, s.Plan.Target = target, target }), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(func(s *Request) { s.Target.Name, s.Plan.Target = target, target }), hosts.New(w), Quiet{})
 		require.ErrorContains(t, err, says)
 		require.Equal(t, fault.Usage, fault.ClassOf(err))
 	}

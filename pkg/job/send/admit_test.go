@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"testing"
@@ -70,7 +70,7 @@ func TestPartial(t *testing.T) {
 func TestHintToSkipCheck(t *testing.T) {
 	t.Parallel()
 	for all, want := range map[bool]string{false: "mend it\n{{skip-check space}} skips this check", true: "mend it"} {
-		j := New(Send{AllChecks: all}, hosts.New(nil), Quiet{})
+		j := New(Request{AllChecks: all}, hosts.New(nil), Quiet{})
 		j.Report.Plan, j.Report.Findings = &plan.Plan{}, []finding.Finding{{ID: "space", Severity: finding.Fail, Summary: "full", Remedy: "mend it"}}
 		require.Equal(t, want, fault.HintOf(j.admit()))
 	}

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"fmt"
@@ -60,20 +60,20 @@ func TestOnlyNeededArrivalsAreReported(t *testing.T) {
 	for i, tt := range []struct {
 		why  string
 		want int
-		run  func(Send) error
+		run  func(Request) error
 	}{
-		{"two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), Quiet{}); return err }},
-		{"one of two datasets", 1, func(s Send) error { _, err := RunSend(t.Context(), s, hosts.New(w), Quiet{}); return err }},
-		{"one dataset", 1, func(s Send) error {
+		{"two datasets", 1, func(s Request) error { _, err := Run(t.Context(), s, hosts.New(w), Quiet{}); return err }},
+		{"one of two datasets", 1, func(s Request) error { _, err := Run(t.Context(), s, hosts.New(w), Quiet{}); return err }},
+		{"one dataset", 1, func(s Request) error {
 			s.Plan.Recursive = false
-			_, err := RunSend(t.Context(), s, hosts.New(w), Quiet{})
+			_, err := Run(t.Context(), s, hosts.New(w), Quiet{})
 			return err
 		}},
-		{"batch", 0, func(s Send) error {
+		{"batch", 0, func(s Request) error {
 			s.Plan.Recursive = false
 			l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Versions: true})
 			require.NoError(t, err)
-			_, err = RunBatch(t.Context(), Batch{Send: s, Survey: l}, hosts.New(w), Quiet{})
+			_, err = RunBatch(t.Context(), Batch{Request: s, Survey: l}, hosts.New(w), Quiet{})
 			return err
 		}},
 	} {
@@ -90,7 +90,7 @@ func TestVerifyTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures
 
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)
-		s := New(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, Quiet{})
+		s := New(Request{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, Quiet{})
 		s.Ends.Target = ends.End{Conn: at.Get("", &transport.Settings{})}
 		s.Report.Plan = &plan.Plan{}
 		var there zfs.Listing

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"testing"
@@ -34,7 +34,7 @@ func TestCopiesInheritKeys(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(*jobtest.World) error{
 		"send": func(w *jobtest.World) error {
-			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+			_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 			return err
 		},
 		"batch": func(w *jobtest.World) error {
@@ -62,7 +62,7 @@ func TestDependentsBecomeRootsBeforeKeyChange(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(*jobtest.World) error{
 		"send alone": func(w *jobtest.World) error {
-			_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.Recursive = false }), hosts.New(w), Quiet{})
+			_, err := Run(t.Context(), sendRequest(func(s *Request) { s.Plan.Recursive = false }), hosts.New(w), Quiet{})
 			return err
 		},
 		"batch of known copies": func(w *jobtest.World) error {

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -63,9 +63,9 @@ func listedWorld(t *testing.T, datasets map[string][]string) (*jobtest.World, *l
 func TestSurveyListsNeededHistories(t *testing.T) {
 	t.Parallel()
 	w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "src/a/c": {"x", "y"}, "dst": nil})
-	send := func(change func(*Send)) *Report {
+	send := func(change func(*Request)) *Report {
 		listed.queries = nil
-		r, err := RunSend(t.Context(), sendRequest(change), hosts.New(w), Quiet{})
+		r, err := Run(t.Context(), sendRequest(change), hosts.New(w), Quiet{})
 		require.NoError(t, err)
 		return r
 	}
@@ -84,11 +84,11 @@ func TestSurveyListsNeededHistories(t *testing.T) {
 	require.True(t, listed.of("src")[0].Identity)
 	require.Len(t, listed.of("src"), 1)
 
-	for name, change := range map[string]func(*Send){
-		"selection":        func(s *Send) { s.Plan.ExcludeSnapshots = []string{"q*"} },
-		"snapshot to take": func(s *Send) { s.TakeSnapshot = "taken" },
-		"bookmark":         func(s *Send) { s.Bookmark = true },
-		"remote source":    func(s *Send) { s.Source.Host = "alpha" },
+	for name, change := range map[string]func(*Request){
+		"selection":        func(s *Request) { s.Plan.ExcludeSnapshots = []string{"q*"} },
+		"snapshot to take": func(s *Request) { s.TakeSnapshot = "taken" },
+		"bookmark":         func(s *Request) { s.Bookmark = true },
+		"remote source":    func(s *Request) { s.Source.Host = "alpha" },
 	} {
 		send(change)
 		require.True(t, listed.of("src")[0].Recursive, name)
@@ -101,7 +101,7 @@ func TestSurveyListsNeededHistories(t *testing.T) {
 func TestRecreatedDatasetIsNotContinued(t *testing.T) {
 	t.Parallel()
 	w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+	_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a/b@y"}))
 	w.Changes = nil
@@ -111,7 +111,7 @@ func TestRecreatedDatasetIsNotContinued(t *testing.T) {
 		}
 		return nil
 	}
-	_, err = RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+	_, err = Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	require.Empty(t, w.Changes)
 
@@ -121,7 +121,7 @@ func TestRecreatedDatasetIsNotContinued(t *testing.T) {
 		}
 		return nil
 	}
-	_, err = RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+	_, err = Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "the pool is suspended")
 }
 
@@ -160,7 +160,7 @@ func TestShortSurveyMakesSamePlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, listed := listedWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "src/a/c": {"x", "y"}, "dst": nil})
-			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+			_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 			require.NoError(t, err)
 			cases[name](w.Memory)
 			req := sendRequest(nil)
@@ -203,8 +203,8 @@ func TestBatchListsHistoriesOnce(t *testing.T) {
 		require.Len(t, res.Target.Find("dst/a").Versions, 2)
 		require.False(t, res.Target.Find("dst/a").NewestOnly)
 	}
-	for name, b := range map[string]Batch{"dry run": batch(t, w, func(s *Send) { s.DryRun = true }), "nothing expected": batch(t, w, nil)} {
-		b.HistoriesAfter = b.DryRun
+	for name, b := range map[string]Batch{"dry run": batch(t, w, func(s *Request) { s.DryRun = true }), "nothing expected": batch(t, w, nil)} {
+		b.HistoriesAfter = b.Request.DryRun
 		listed.queries = nil
 		res, err := RunBatch(t.Context(), b, hosts.New(w), Quiet{})
 		require.NoError(t, err)

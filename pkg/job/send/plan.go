@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -183,7 +183,7 @@ func checkLosses(ctx context.Context, e *ends.Ends, p *plan.Plan, state *plan.St
 
 // Preview plans a send like a dry run, without its checks. A plan with conflicts has no sizes. It returns the state
 // also with an error.
-func Preview(ctx context.Context, req *Send, e *ends.Ends, log func(string)) (state plan.State, p plan.Plan, err error) {
+func Preview(ctx context.Context, req *Request, e *ends.Ends, log func(string)) (state plan.State, p plan.Plan, err error) {
 	if err = e.Reach(ctx); err != nil {
 		return state, p, err
 	}

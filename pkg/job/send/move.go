@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ import (
 // mover moves datasets from source to target.
 type mover struct {
 	ends *ends.Ends
-	req  *Send
+	req  *Request
 	rep  Reporter
 	// surveyed is the state that the plan was made for, nil = unknown.
 	surveyed *plan.State
@@ -393,7 +393,7 @@ func smallStreamOptions(o transfer.Options, bytes uint64) transfer.Options {
 	return o
 }
 
-func streamOptions(req *Send) transfer.Options {
+func streamOptions(req *Request) transfer.Options {
 	now := time.Now
 	if req.Clock != nil {
 		now = req.Clock

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"cmp"
@@ -110,7 +110,7 @@ func TestRetriesAreInterrupted(t *testing.T) {
 // conflict.
 func TestIncurableErrorIsNotRetried(t *testing.T) {
 	t.Parallel()
-	retries := func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }
+	retries := func(s *Request) { s.Retries, s.Plan.Recursive = 6, false }
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.Memory.Copy("src/a", "dst/a", "x")
 	tries := 0
@@ -121,7 +121,7 @@ func TestIncurableErrorIsNotRetried(t *testing.T) {
 		tries++
 		return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"}
 	}
-	_, err := RunSend(t.Context(), sendRequest(retries), hosts.New(w), Quiet{})
+	_, err := Run(t.Context(), sendRequest(retries), hosts.New(w), Quiet{})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Exists})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 2, tries)
@@ -134,7 +134,7 @@ func TestIncurableErrorIsNotRetried(t *testing.T) {
 		tries++
 		return cmp.Or(w.Memory.Snapshot(t.Context(), []string{"dst/a@theirs"}), tcp.ErrConnectionLost)
 	}
-	_, err = RunSend(t.Context(), sendRequest(retries), hosts.New(w), Quiet{})
+	_, err = Run(t.Context(), sendRequest(retries), hosts.New(w), Quiet{})
 	require.ErrorContains(t, err, "@theirs")
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 1, tries)
@@ -153,7 +153,7 @@ func TestStreamCompletedByOtherCommand(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), Quiet{})
+	_, err := Run(t.Context(), sendRequest(func(s *Request) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 }
 

@@ -1,8 +1,8 @@
-// Package job runs the commands that send datasets between two hosts: send and batch. Packages below it run the other
-// commands; restore sends with a Job.
+// Package send sends datasets between two hosts, for `zxfer send` and for the runs of jobs. Package restore sends with
+// a Job.
 //
 // Nouns:
-//   - request: the input of a command: Send, Batch
+//   - request: the input of a command: Request, Batch
 //   - report: its result, which --json prints
 //   - reporter: receives the events of a running job, such as progress
 //   - end: a host of the job with its facts; ends: source, target and the link between them (package ends)
@@ -13,6 +13,6 @@
 //   - try: one attempt of a stream or copy; after an interruption a loop of package retry starts another one
 //
 // It decides order and retries only. Package plan decides the steps, preflight evaluates the checks,
-// transport/connect moves the bytes, job/measure and job/forecast measure and predict rates, and replicate
+// transport/connect moves the bytes, measure and forecast measure and predict rates, and replicate
 // decides when jobs run.
-package job
+package send

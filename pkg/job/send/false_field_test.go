@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -48,14 +48,14 @@ func TestJobSurvivesFalseFieldInAnswers(t *testing.T) {
 			}
 			return body
 		}}
-		req := sendRequest(func(s *Send) {
+		req := sendRequest(func(s *Request) {
 			s.Source.Host, s.Target.Host, s.Hold = "beta", "beta", "t"
 			if random.IntN(2) == 0 {
 				s.TakeSnapshot = "now"
 			}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
-		r, err := RunSend(ctx, req, hosts.New(h), Quiet{})
+		r, err := Run(ctx, req, hosts.New(h), Quiet{})
 		require.NoError(t, ctx.Err(), "%s: it took too long", told)
 		cancel()
 		if err != nil {

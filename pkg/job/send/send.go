@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Send is a request for `zxfer send`.
-type Send struct {
+// Request is a request for `zxfer send`.
+type Request struct {
 	Source endpoint.Endpoint // Name is "dataset" or "dataset@snapshot"
 	Target endpoint.Endpoint
 	Plan   plan.Request // Source, Snapshot and Target are filled in from the endpoints
@@ -46,9 +46,9 @@ type Send struct {
 	AllChecks  bool     // the command cannot skip checks
 }
 
-// RunSend runs `zxfer send`. It returns the report also with an error. Errors are Refused if
+// Run runs `zxfer send`. It returns the report also with an error. Errors are Refused if
 // nothing was changed on either side, and Interrupted if the same command resumes.
-func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
+func Run(ctx context.Context, req Request, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := New(req, at, rep)
 	return t.Finish(outcome.Settle(ctx, t.send(ctx)))
 }
@@ -229,9 +229,9 @@ func (t *Job) Finish(err error) (*Report, error) {
 	return r, err
 }
 
-// SendPlanned moves a planned dataset in one try, without checks and verification. earlier is the number of streams that
+// RunPlanned moves a planned dataset in one try, without checks and verification. earlier is the number of streams that
 // rep has seen, for their IDs. It returns the results of all started streams also with an error.
-func SendPlanned(ctx context.Context, req Send, d *plan.Dataset, earlier int, at *hosts.Set, rep Reporter) ([]*StepResult, error) {
+func RunPlanned(ctx context.Context, req Request, d *plan.Dataset, earlier int, at *hosts.Set, rep Reporter) ([]*StepResult, error) {
 	m := &mover{ends: ends.New(at, req.Source, req.Target, &req.Settings), req: &req, rep: rep}
 	m.streams.Store(int64(earlier))
 	if err := m.ends.Reach(ctx); err != nil {

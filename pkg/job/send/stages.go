@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // Job is a running send, restore or batch.
 type Job struct {
 	Ends     *ends.Ends
-	Request  *Send
+	Request  *Request
 	Reporter Reporter
 	mover    *mover
 	State    plan.State
@@ -34,7 +34,7 @@ type Job struct {
 }
 
 // New returns a send, restore or batch, without any query.
-func New(req Send, at *hosts.Set, rep Reporter) *Job {
+func New(req Request, at *hosts.Set, rep Reporter) *Job {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AllowKeyChange = slices.Contains(req.SkipChecks, plan.KeyChanged)
 	t := &Job{Ends: ends.New(at, req.Source, req.Target, &req.Settings), Request: &req, Reporter: rep, Report: &Report{

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestNoResumeDiscardsWithNothingToSend(t *testing.T) {
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	w.Memory.Copy("src/a", "dst/a", "x")
 	w.Memory.Set("dst/a", "receive_resume_token", "1-no-token")
-	r, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.NoResume = true }), hosts.New(w), Quiet{})
+	r, err := Run(t.Context(), sendRequest(func(s *Request) { s.Plan.NoResume = true }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"zfs receive -A dst/a"}, r.Commands)
 	require.Equal(t, []string{"discard dst/a"}, w.Changes)
@@ -65,7 +65,7 @@ func TestPlainBelowEncryptedReplicaAfterInterruption(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries = 2 }), hosts.New(w), Quiet{})
+	_, err := Run(t.Context(), sendRequest(func(s *Request) { s.Retries = 2 }), hosts.New(w), Quiet{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"receive dst/a@x", "receive dst/a/plain@x", "receive dst/a/plain@y"}, w.Changes)
 	require.Equal(t, "off", w.Memory.Get("dst/a/plain", "encryption"))
@@ -101,7 +101,7 @@ func TestKnownCauseOfFailure(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
+		_, err := Run(t.Context(), sendRequest(nil), hosts.New(w), Quiet{})
 		require.ErrorIs(t, err, tt.failure, tt.name)
 		hint := fault.HintOf(err)
 		if tt.want == nil {

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func (t *Job) reportedArrival() (zfs.Listing, bool) {
 
 // listArrived lists the plan's datasets and snapshots on the target. If one is missing by name,
 // for example because it was renamed, or contents are to be compared, it lists everything.
-func listArrived(ctx context.Context, e *ends.Ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
+func listArrived(ctx context.Context, e *ends.Ends, req *Request, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
 	all := hosts.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, NoAncestors: true}
 	if req.Verify {
 		return e.Target.Conn.List(ctx, all)
@@ -139,7 +139,7 @@ func (m *mover) unsetAccess(d *plan.Dataset, copied *zfs.Dataset) error {
 
 // checkUnexpected returns an error if new datasets exist below the target that the plan did not
 // send. zfs.Gate checks streams; this checks the result.
-func checkUnexpected(ctx context.Context, e *ends.Ends, req *Send, p *plan.Plan, before *zfs.Listing) error {
+func checkUnexpected(ctx context.Context, e *ends.Ends, req *Request, p *plan.Plan, before *zfs.Listing) error {
 	if p.Steps() == 0 || !req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // or the earlier descendants are unknown
 	}

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -91,16 +91,16 @@ func TestSendBackComparesBlockSizes(t *testing.T) {
 			t.Parallel()
 			w := &storedWorld{World: jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: c.answer}
 			at := hosts.New(w)
-			_, err := RunSend(t.Context(), sendRequest(nil), at, Quiet{})
+			_, err := Run(t.Context(), sendRequest(nil), at, Quiet{})
 			require.NoError(t, err)
 			require.Zero(t, w.queries.Load(), "a full stream needs no comparison")
 			require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
-			back := sendRequest(func(s *Send) {
+			back := sendRequest(func(s *Request) {
 				s.Source, s.Target = endpoint.Endpoint{Name: "dst/a"}, endpoint.Endpoint{Name: "src/a"}
 				s.Plan.Source, s.Plan.Target = "dst/a", "src/a"
 			})
 			before := w.Memory.Get("dst/a", zfs.DirectionProperty)
-			r, err := RunSend(t.Context(), back, at, Quiet{})
+			r, err := Run(t.Context(), back, at, Quiet{})
 			if c.want != "" {
 				require.Equal(t, fault.Refused, fault.ClassOf(err))
 				require.Equal(t, outcome.Refused, r.Outcome)
@@ -115,11 +115,11 @@ func TestSendBackComparesBlockSizes(t *testing.T) {
 			// The former direction is new again, the present one is not.
 			made := w.queries.Load()
 			require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@z"}))
-			_, err = RunSend(t.Context(), back, at, Quiet{})
+			_, err = Run(t.Context(), back, at, Quiet{})
 			require.NoError(t, err)
 			require.Equal(t, made, w.queries.Load())
 			require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"src/a@v"}))
-			_, _ = RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.Recursive = false }), at, Quiet{})
+			_, _ = Run(t.Context(), sendRequest(func(s *Request) { s.Plan.Recursive = false }), at, Quiet{})
 			require.Greater(t, w.queries.Load(), made)
 		})
 	}
@@ -153,19 +153,19 @@ func TestDirectionSurvivesFailure(t *testing.T) {
 	t.Parallel()
 	w := &storedWorld{World: jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil}), answer: stored(1<<17, 1<<17, "")}
 	at := hosts.New(w)
-	_, err := RunSend(t.Context(), sendRequest(nil), at, Quiet{})
+	_, err := Run(t.Context(), sendRequest(nil), at, Quiet{})
 	require.NoError(t, err)
 	require.NoError(t, w.Memory.Snapshot(t.Context(), []string{"dst/a@y"}))
-	back := sendRequest(func(s *Send) {
+	back := sendRequest(func(s *Request) {
 		s.Source, s.Target = endpoint.Endpoint{Name: "dst/a"}, endpoint.Endpoint{Name: "src/a"}
 		s.Plan.Source, s.Plan.Target = "dst/a", "src/a"
 	})
 	w.Before = jobtest.FailOn("receive src/a", errors.New("killed"))
-	_, err = RunSend(t.Context(), back, at, Quiet{})
+	_, err = Run(t.Context(), back, at, Quiet{})
 	require.ErrorContains(t, err, "killed")
 	require.Empty(t, w.Memory.Get("dst/a", zfs.DirectionProperty))
 	w.Before, w.answer = nil, stored(1<<16, 1<<17, "dst/a@y")
-	_, err = RunSend(t.Context(), back, at, Quiet{})
+	_, err = Run(t.Context(), back, at, Quiet{})
 	require.ErrorContains(t, err, "because the block sizes differ")
 }
 

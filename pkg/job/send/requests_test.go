@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"testing"
@@ -13,8 +13,8 @@ import (
 )
 
 // sendRequest returns a request to send src/a and its descendants to dst.
-func sendRequest(change func(*Send)) Send {
-	req := Send{
+func sendRequest(change func(*Request)) Request {
+	req := Request{
 		Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst"},
 		Plan: plan.Request{Source: "src/a", Target: "dst", Recursive: true},
 	}
@@ -25,11 +25,11 @@ func sendRequest(change func(*Send)) Send {
 }
 
 // batch returns the same request as a Batch with its own survey.
-func batch(t *testing.T, w *jobtest.World, change func(*Send)) Batch {
+func batch(t *testing.T, w *jobtest.World, change func(*Request)) Batch {
 	t.Helper()
 	l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Recursive: true, Versions: true})
 	require.NoError(t, err)
-	return Batch{Send: sendRequest(change), Survey: l}
+	return Batch{Request: sendRequest(change), Survey: l}
 }
 
 // testEnds returns the local host and beta with these facts.

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -144,7 +144,7 @@ func withProperties(l zfs.Listing, more map[string]map[string]zfs.Property) zfs.
 }
 
 // Resolve replaces a source that is a mounted path with its dataset, unless it was replaced before.
-func Resolve(ctx context.Context, e *ends.Ends, req *Send, log func(string)) (err error) {
+func Resolve(ctx context.Context, e *ends.Ends, req *Request, log func(string)) (err error) {
 	if req.Plan.Source == req.Source.Name {
 		req.Plan.Source, err = e.Source.Resolve(ctx, req.Source, log)
 	}

@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 func TestBatchDoesNotChangeSurvey(t *testing.T) {
 	t.Parallel()
 	w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-	b := batch(t, w, func(s *Send) { s.Plan.CarryNamed = []string{"org.example:note"} })
+	b := batch(t, w, func(s *Request) { s.Plan.CarryNamed = []string{"org.example:note"} })
 	w.Memory.Set("src/a", "org.example:note", "yes")
 	before := maps.Clone(b.Survey.Datasets[0].Properties)
 	res, err := RunBatch(t.Context(), b, hosts.New(w), Quiet{})
@@ -61,7 +61,7 @@ func TestBatchRetriesFinalSurvey(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 3, 9} {
 		w := jobtest.NewWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
-		b := batch(t, w, func(s *Send) { s.Retries = 2 })
+		b := batch(t, w, func(s *Request) { s.Retries = 2 })
 		w.Before = func(op string) error {
 			if !strings.HasPrefix(op, "list") || len(w.Changes) == 0 || lost == 0 {
 				return nil

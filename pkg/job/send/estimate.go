@@ -1,4 +1,4 @@
-package job
+package send
 
 import (
 	"context"
@@ -89,7 +89,7 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 
 // Warm starts the local libzfs_core, which takes a while, in the background. A single dataset
 // does not need it. The estimate reports any error. done cancels and waits.
-func Warm(ctx context.Context, e *ends.Ends, req *Send) (done func()) {
+func Warm(ctx context.Context, e *ends.Ends, req *Request) (done func()) {
 	if !req.Plan.Recursive || !e.Source.Conn.Local() {
 		return func() {}
 	}
