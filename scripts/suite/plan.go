@@ -224,7 +224,8 @@ func (s *suite) raceTests() part {
 // of this list names the packages that it leaves out, and why.
 func racePackages() []string {
 	return []string{
-		"agent", "agent/authz", "agentless", "budget", "device", "files", "freeze/guard", "hosts", "job", "job/measure", "probe",
+		"agent", "agent/authz", "agentless", "budget", "device", "files", "freeze/guard", "hosts", "job/compare", "job/dev", "job/doctor",
+		"job/ends", "job/measure", "job/restore", "job/send", "probe",
 		"replicate/fleet", "replicate/notify", "replicate/runner", "report", "report/history", "sshexec", "transfer", "transport/connect", "transport/mux",
 		"transport/tcp",
 		"zfs", "zfs/cli", "zfs/lzc", "zfs/zfsmem",

@@ -185,6 +185,7 @@ func TestCost(t *testing.T) {
 var unraced = map[string]string{
 	"pkg/transport/tcp/tcptest": "pkg/internal/roundtrips uses it",
 	"cmd/zxfer":                 "its tests start a process for each command, and the packages below pkg do the work",
+	"pkg/job/jobtest":           "no part of the product: the packages that use it are raced",
 	"pkg/option":                "shares a regular expression that never changes",
 	"pkg/testenv":               "no part of the product: the packages that use it are raced",
 	"pkg/transfer/transfertest": "no part of the product: the packages that use it are raced",
