@@ -89,7 +89,7 @@ func Run(ctx context.Context, req Request, at *hosts.Set, watch ends.Watcher) (*
 	}
 	d := &doctor{req: req, watch: watch, ends: ends.New(at, req.Send.Source, target, &req.Send.Settings),
 		report: &Report{Schema: Schema, Findings: []finding.Finding{}, Ceilings: []probe.Ceiling{}}}
-	err := d.run(ctx)
+	err := ends.Unchanged(d.run(ctx))
 	return d.report, err
 }
 
@@ -123,7 +123,7 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	if !d.req.Quick {
 		if err := d.measure(ctx); err != nil {
-			return ends.Unchanged(err)
+			return err
 		}
 	}
 	d.evaluate()
@@ -162,7 +162,7 @@ func (d *doctor) capture(ctx context.Context) error {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return ends.Unchanged(err)
+		return err
 	}
 	if d.ends.SameHost() {
 		d.ends.Target = d.ends.Source
@@ -208,7 +208,7 @@ func (d *doctor) plan(ctx context.Context) error {
 	state, p, err := send.Preview(ctx, req, d.ends, d.watch.Log)
 	d.state = state
 	if err != nil {
-		return ends.Unchanged(err)
+		return err
 	}
 	d.planned, d.report.Plan = p, plan.Commands(&p)
 	d.input = d.ends.Input(&d.state, &p)
@@ -217,7 +217,7 @@ func (d *doctor) plan(ctx context.Context) error {
 		d.input.Holds = holds(ctx, &d.ends.Source, &d.state.Source, d.watch.Log)
 	}
 	if ctx.Err() != nil {
-		return ends.Unchanged(ctx.Err())
+		return ctx.Err()
 	}
 	a, err := transferArchive(d.input)
 	d.report.Archives = append(d.report.Archives, a)

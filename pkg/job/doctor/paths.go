@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job/ends"
 	"zxfer/pkg/job/measure"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/zfs"
@@ -25,7 +24,7 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) || errors.Is(err, &zfs.Error{Kind: zfs.NoZFS}) {
 		return true, nil
 	}
-	return false, ends.Unchanged(err)
+	return false, err
 }
 
 // measurePaths adds reading at the source and writing at the target.
@@ -37,11 +36,11 @@ func (d *doctor) measurePaths(ctx context.Context, m *measure.Measurer, all *mea
 	}
 	r, err := d.readRequest(ctx, read.Name)
 	if err != nil {
-		return ends.Unchanged(err)
+		return err
 	}
 	w, err := d.writeRequest(ctx, write.Name)
 	if err != nil {
-		return ends.Unchanged(err)
+		return err
 	}
 	reads, writes := r.ID != "" && d.req.wants(r.ID), w.ID != "" && d.req.wants(w.ID)
 	switch {

@@ -50,10 +50,6 @@ func Run(ctx context.Context, req Request, at *hosts.Set, rep send.Reporter) (*s
 }
 
 func (t *restoreJob) restore(ctx context.Context) (err error) {
-	if err := t.send.CheckTarget(); err != nil {
-		return err
-	}
-	defer send.Warm(ctx, t.send.Ends, t.send.Request)()
 	if err := t.send.Prepare(ctx, &send.Rules{Survey: t.survey, Review: t.review}); err != nil || t.send.Request.DryRun {
 		return err
 	}

@@ -87,17 +87,12 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 	return &spec
 }
 
-// Warm starts the local libzfs_core, which takes a while, in the background. A single dataset
+// warm starts the local libzfs_core, which takes a while, in the background. A single dataset
 // does not need it. The estimate reports any error. done cancels and waits.
-func Warm(ctx context.Context, e *ends.Ends, req *Request) (done func()) {
+func warm(ctx context.Context, e *ends.Ends, req *Request) (done func()) {
 	if !req.Plan.Recursive || !e.Source.Conn.Local() {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_, _ = hosts.Estimate(ctx, e.Source.Conn, nil)
-	}()
-	return func() { cancel(); <-over }
+	_, done = async(ctx, func(ctx context.Context) ([]uint64, error) { return hosts.Estimate(ctx, e.Source.Conn, nil) })
+	return done
 }

@@ -55,10 +55,6 @@ func Run(ctx context.Context, req Request, at *hosts.Set, rep Reporter) (*Report
 
 // send moves one source tree. If any part is refused or fails, the job fails.
 func (t *Job) send(ctx context.Context) error {
-	if err := t.CheckTarget(); err != nil {
-		return err
-	}
-	defer Warm(ctx, t.Ends, t.Request)()
 	takeNew := t.Request.TakeSnapshot != ""
 	whole := Rules{Simulated: takeNew, Survey: func(ctx context.Context) (plan.State, error) {
 		if err := Resolve(ctx, t.Ends, t.Request, t.Reporter.Log); err != nil {
@@ -92,14 +88,6 @@ func (t *Job) send(ctx context.Context) error {
 		err = fault.Interrupt("the same command resumes, with "+t.snapshotSource().String()+" as source and without {{snapshot}}", err)
 	}
 	return err
-}
-
-// CheckTarget refuses a target that is a path.
-func (t *Job) CheckTarget() error {
-	if t.Request.Target.Path() {
-		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.Request.Target)
-	}
-	return nil
 }
 
 // takeSnapshot takes the snapshot of --snapshot.

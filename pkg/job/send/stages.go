@@ -62,6 +62,12 @@ func (t *Job) MarkChanged() { t.mover.changed.Store(true) }
 
 // Prepare runs the stages before the first change.
 func (t *Job) Prepare(ctx context.Context, rules *Rules) error {
+	if t.Request.Target.Path() {
+		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.Request.Target)
+	}
+	if rules.perDataset == nil {
+		defer warm(ctx, t.Ends, t.Request)()
+	}
 	s := ends.Stages{
 		Survey:   func(ctx context.Context) error { return t.reachAndPlan(ctx, rules) },
 		Admit:    t.admit,
