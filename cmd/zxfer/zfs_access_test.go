@@ -207,11 +207,11 @@ func TestZFSAccessSent(t *testing.T) {
 	mustZxfer(t, "send", "-e", key, src, "beta:"+to)
 	has(to)
 	for _, change := range []string{`{"exec":"on"}`, `{"quota":"1"}`, `{"acltype":"off","mountpoint":"/x"}`} {
-		_, all := sendHostile(t, key, request("adjust", fmt.Sprintf(`{"dataset":%q,"set":%s}`, to, change)))
+		_, all := sendHostile(t, key, request("set-properties", fmt.Sprintf(`{"dataset":%q,"set":%s}`, to, change)))
 		require.Contains(t, all, "policy forbids", change)
 	}
 	zfsCmd(t, "set", "readonly=off", to)
-	_, all := sendHostile(t, key, request("adjust", fmt.Sprintf(`{"dataset":%q,"set":{"acltype":"off"}}`, to)))
+	_, all := sendHostile(t, key, request("set-properties", fmt.Sprintf(`{"dataset":%q,"set":{"acltype":"off"}}`, to)))
 	require.Contains(t, all, "policy forbids")
 	has(to)
 

@@ -75,7 +75,7 @@ transfer = { rsh = %q }
 	require.Equal(t, append(slices.Clone(first), "other"), snapshotNames(t, renamed[0]))
 	require.Empty(t, holdsOf(t, renamed[0]))
 	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
-	require.Contains(t, string(must(os.ReadFile(audit))), `admitted set-aside: "`+dst+`/e" as "`+renamed[0]+`"`)
+	require.Contains(t, string(must(os.ReadFile(audit))), `admitted rename-diverged: "`+dst+`/e" as "`+renamed[0]+`"`)
 
 	// The root has diverged. The copy that was renamed earlier moves with it.
 	zfsCmd(t, "snapshot", dst+"@other")
@@ -181,7 +181,7 @@ transfer = { rsh = %q }
 	}
 	left := strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst))
 	require.Equal(t, []string{dst, dst + "/kept"}, left)
-	require.Contains(t, string(must(os.ReadFile(audit))), `admitted remove-gone: "`+dst+`/a/b" of "zxfer:home:far"`)
+	require.Contains(t, string(must(os.ReadFile(audit))), `admitted destroy-orphans: "`+dst+`/a/b" of "zxfer:home:far"`)
 	require.Equal(t, guids(t, src), guids(t, dst))
 
 	// Copies in use also keep their snapshots.

@@ -407,8 +407,8 @@ func TestRestrictedRestore(t *testing.T) {
 	require.Contains(t, o.stderr, "mounted "+dst+"/a")
 	require.Equal(t, "atime\toff\ndevices\toff\nsetuid\toff\n", localSettings(t, dst+"/a"), "the key cannot mount otherwise")
 	for _, q := range [][]byte{
-		request("adjust", `{"dataset":"`+dst+`/a","set":{"mountpoint":"/etc"}}`), request("mount", `"`+dst+`/mine"`),
-		request("adjust", `{"dataset":"`+dst+`/a","revert":["setuid"]}`), request("occupied", `["/root"]`),
+		request("set-properties", `{"dataset":"`+dst+`/a","set":{"mountpoint":"/etc"}}`), request("mount", `"`+dst+`/mine"`),
+		request("set-properties", `{"dataset":"`+dst+`/a","revert":["setuid"]}`), request("in-use", `["/root"]`),
 	} {
 		answer, all := sendHostile(t, restoreKey, q)
 		require.Contains(t, all, "policy forbids", "%s: %v", q, answer)

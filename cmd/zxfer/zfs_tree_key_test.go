@@ -140,7 +140,7 @@ func TestZFSTreeKeepsKeyRestricted(t *testing.T) {
 	answer, all := sendHostile(t, rsh, request("digest", `{"dataset":"`+in+`/a","to":"one","flags":{}}`))
 	require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+in+"/a", all)
 	zfsCmd(t, "unload-key", in)
-	for _, message := range []struct{ op, dataset string }{{"join-key", dst + "/mine/own"}, {"part-key", in + "/a"}, {"part-key", dst + "/mine"}, {"join-key", alphaPool}} {
+	for _, message := range []struct{ op, dataset string }{{"inherit-key", dst + "/mine/own"}, {"make-encryption-root", in + "/a"}, {"make-encryption-root", dst + "/mine"}, {"inherit-key", alphaPool}} {
 		answer, all := sendHostile(t, rsh, request(message.op, `"`+message.dataset+`"`))
 		require.NotNil(t, answer, all)
 		require.NotNil(t, answer["error"], "%s: %v", message, answer)

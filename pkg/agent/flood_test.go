@@ -235,7 +235,7 @@ func FuzzRestrictedAgent(f *testing.F) {
 		hosts.OpOffer.Name():      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
 		hosts.OpHold.Name():       `{"tag":"zxfer:x","snapshots":["vault@x"]}`,
 		hosts.OpApply.Name(): `{"changes":[{"op":"release","args":{"tag":"zxfer:x","snapshots":["vault/a@x"]}},{"op":"destroy","args":["vault2@x"]},
-			{"op":"adjust","args":{"dataset":"vault/a","set":{"mountpoint":"/"}}},{"op":"sync","args":"tank"}],"list":{"dataset":"tank/b"}}`,
+			{"op":"set-properties","args":{"dataset":"vault/a","set":{"mountpoint":"/"}}},{"op":"sync","args":"tank"}],"list":{"dataset":"tank/b"}}`,
 	} {
 		f.Add(op, []byte(body), true)
 	}

@@ -146,7 +146,7 @@ func TestChangesOfAnotherHost(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, string(body), string(again))
 	for _, bad := range []string{
-		`{"changes":[{"op":"apply","args":{"changes":[]}}]}`, `{"changes":[{"op":"transfer","args":{}}]}`, `{"changes":[{"op":"remove-gone","args":[]}]}`,
+		`{"changes":[{"op":"apply","args":{"changes":[]}}]}`, `{"changes":[{"op":"transfer","args":{}}]}`, `{"changes":[{"op":"destroy-orphans","args":[]}]}`,
 		`{"changes":[{"op":"sync"}]}`, `{"changes":[{"op":"sync","args":1}]}`, `{"changes":[{"op":"sync","args":"a","after":1}]}`,
 		`{"changes":[{"op":"hold","args":{"tag":"t","snapshots":[],"force":true}}]}`, `{"changes":[null]}`, `{"changes":[{}]}`, `{"changes":[],"more":1}`,
 		`{"changes":[],"list":{"dataset":"a","more":1}}`, `{"changes":[` + strings.Repeat(`{"op":"sync","args":"a"},`, maxChanges) + `{"op":"sync","args":"a"}]}`,

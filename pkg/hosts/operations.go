@@ -348,7 +348,7 @@ var OpMeasure = Op[probe.Request, probe.Ceiling]{
 const toGiveBack = "make copies join an encryption root, or check what is in use"
 
 // OpSetProperties changes properties of a dataset.
-var OpSetProperties = Op[zfs.PropertyChange, None]{name: "adjust", plain: withoutAnswer(Plain.SetProperties), acts: []string{zfs.OpSet}}
+var OpSetProperties = Op[zfs.PropertyChange, None]{name: "set-properties", plain: withoutAnswer(Plain.SetProperties), acts: []string{zfs.OpSet}}
 
 const toMount = "mount filesystems"
 
@@ -390,12 +390,12 @@ var OpRollback = Op[zfs.Rollback, None]{
 
 // OpInheritKey makes an encryption root inherit the key of its parent. It refuses unless the
 // properties prove that both keys are the same, because nothing could open the dataset otherwise.
-var OpInheritKey = Op[string, None]{name: "join-key", full: changes((*Local).InheritKey), ability: toGiveBack, acts: []string{zfs.OpChangeKey}}
+var OpInheritKey = Op[string, None]{name: "inherit-key", full: changes((*Local).InheritKey), ability: toGiveBack, acts: []string{zfs.OpChangeKey}}
 
 // OpInheritKeyAsserted is like OpInheritKey, for a named parent and for keys of which ZFS does not
 // show whether they are the same.
 var OpInheritKeyAsserted = Op[zfs.AssertedKey, None]{
-	name:    "take-key",
+	name:    "inherit-key-asserted",
 	acts:    []string{zfs.OpChangeKey},
 	full:    changes((*Local).InheritKeyAsserted),
 	ability: toGiveBack,
@@ -404,7 +404,7 @@ var OpInheritKeyAsserted = Op[zfs.AssertedKey, None]{
 // OpMakeEncryptionRoot makes a dataset with an inherited key an encryption root that has the same
 // key. It ignores encryption roots. OpInheritKey undoes it while both keys are the same.
 var OpMakeEncryptionRoot = Op[string, None]{
-	name:    "part-key",
+	name:    "make-encryption-root",
 	acts:    []string{zfs.OpChangeKey},
 	full:    changes((*Local).MakeEncryptionRoot),
 	ability: toGiveBack,
@@ -413,7 +413,7 @@ var OpMakeEncryptionRoot = Op[string, None]{
 // OpInUse returns conflicts by path: the contents of directories that a mount would hide, and the
 // users of devices.
 var OpInUse = Op[[]string, map[string]string]{
-	name:    "occupied",
+	name:    "in-use",
 	full:    withoutProgress((*Local).InUse),
 	ability: toGiveBack,
 	request: manyNames,
@@ -473,7 +473,7 @@ var OpRevert = Op[string, None]{name: "revert", plain: withoutAnswer(Plain.Rever
 
 // OpCreateDrillClone creates a clone that is not mounted, and returns its name.
 var OpCreateDrillClone = Op[zfs.DrillClone, string]{
-	name:  "clone-aside",
+	name:  "create-drill-clone",
 	acts:  []string{zfs.OpClone, zfs.OpMount},
 	plain: Plain.CreateDrillClone,
 	check: checkDrillClone,
@@ -481,7 +481,7 @@ var OpCreateDrillClone = Op[zfs.DrillClone, string]{
 
 // OpDestroyDrillClones destroys drill clones and nothing else.
 var OpDestroyDrillClones = Op[zfs.DrillClones, None]{
-	name:    "remove-aside",
+	name:    "destroy-drill-clones",
 	acts:    []string{zfs.OpDestroy},
 	plain:   withoutAnswer(Plain.DestroyDrillClones),
 	request: manyNames,
@@ -490,7 +490,7 @@ var OpDestroyDrillClones = Op[zfs.DrillClones, None]{
 // OpRunInDrillClone runs a command in a drill clone as root. A failed command is part of the result,
 // not an error.
 var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
-	name:    "run-aside",
+	name:    "run-in-drill-clone",
 	acts:    []string{zfs.OpMount},
 	full:    withoutProgress((*Local).RunInDrillClone),
 	ability: "run a drill command",
@@ -502,7 +502,7 @@ var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
 // OpRenameDiverged renames diverged copies with their descendants, to make room for new copies. It
 // ignores copies that are renamed already. An empty list asks whether this is permitted.
 var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{
-	name:  "set-aside",
+	name:  "rename-diverged",
 	acts:  []string{zfs.OpRename},
 	plain: withoutAnswer(Plain.RenameDiverged),
 }
@@ -523,7 +523,7 @@ var OpRenameCopies = Op[[]zfs.RenamedCopy, None]{
 // (zfs.Orphan.RefusalReason), the error has class fault.Refused. It ignores missing copies. An empty
 // list asks whether this is permitted.
 var OpDestroyOrphans = Op[[]zfs.Orphan, None]{
-	name:    "remove-gone",
+	name:    "destroy-orphans",
 	acts:    []string{zfs.OpDestroy, zfs.OpSet},
 	full:    changes((*Local).DestroyOrphans),
 	ability: "destroy copies of deleted datasets",

@@ -3,7 +3,12 @@ package hosts
 import (
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -94,4 +99,33 @@ func TestOperationTableIsComplete(t *testing.T) {
 		_, none := op.Request(nil, nil).Answer.(*None)
 		require.Equal(t, none || op.Name() == OpCapture.Name(), v.FieldByName("check").IsNil(), op.Name())
 	}
+}
+
+// TestOperationsAreNamedLikeTheirVariables expects OpSetProperties to be "set-properties" in the protocol and the audit log.
+func TestOperationsAreNamedLikeTheirVariables(t *testing.T) {
+	t.Parallel()
+	upper := regexp.MustCompile(`\B[A-Z]`)
+	named := map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			of, _ := d.(*ast.GenDecl)
+			if of == nil || of.Tok != token.VAR {
+				continue
+			}
+			for _, v := range of.Specs {
+				if name, ok := strings.CutPrefix(v.(*ast.ValueSpec).Names[0].Name, "Op"); ok {
+					named[strings.ToLower(upper.ReplaceAllString(name, "-$0"))] = true
+				}
+			}
+		}
+	}
+	for _, op := range Operations() {
+		require.True(t, named[op.Name()], op.Name())
+		delete(named, op.Name())
+	}
+	require.Empty(t, named)
 }

@@ -35,7 +35,7 @@ func TestEveryChangeNamesItsGrant(t *testing.T) {
 		if op != "offer" && !free {
 			require.NotEmpty(t, verbs, op)
 		}
-		require.Equal(t, op == "destroy" || op == "remove-gone", destroys, op)
+		require.Equal(t, op == "destroy" || op == "destroy-orphans", destroys, op)
 	}
 }
 
@@ -75,12 +75,12 @@ func TestRefusalNamesMissingGrant(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault/web1"}}, hosts.On(zfsmem.New("vault/web1"), "test", func(string) {}), func(string) {})
 	for op, want := range map[string]string{
-		`clone-aside {"snapshot":"vault/web1/a@x"}`: "--allow drill=vault/web1/a",
-		`snapshot ["vault/web1@x"]`:                 "--allow send=vault/web1",
-		`scrub "vault/web1"`:                        "--allow heal=vault/web1",
-		`mount {"dataset":"vault/web1"}`:            "--allow restore=",
-		`create-parents "tank/a"`:                   "--allow receive=tank/a",
-		`list {"dataset":"tank/a b"}`:               "--allow 'send=tank/a b' or --allow 'receive=tank/a b'",
+		`create-drill-clone {"snapshot":"vault/web1/a@x"}`: "--allow drill=vault/web1/a",
+		`snapshot ["vault/web1@x"]`:                        "--allow send=vault/web1",
+		`scrub "vault/web1"`:                               "--allow heal=vault/web1",
+		`mount {"dataset":"vault/web1"}`:                   "--allow restore=",
+		`create-parents "tank/a"`:                          "--allow receive=tank/a",
+		`list {"dataset":"tank/a b"}`:                      "--allow 'send=tank/a b' or --allow 'receive=tank/a b'",
 		`transfer {"from":{"stream":{"spec":{"dataset":"vault/web1","to":"x"}}},"to":{"accept":{"session":"s"}}}`: "--allow send=vault/web1",
 	} {
 		name, body, _ := strings.Cut(op, " ")

@@ -42,25 +42,25 @@ func TestTreeOperationsAskForRolesBelow(t *testing.T) {
 		reach roleReach
 		body  string
 	}{
-		"set-aside":       {treeRoles, encode([]zfs.DivergedCopy{{Dataset: "vault/web", GUID: 1, As: "vault/web.zxfer-2026-11-23T10-15-00Z"}})},
-		"rename-copies":   {treeRoles, encode([]zfs.RenamedCopy{{Dataset: "vault/web", As: "vault/other", GUID: 1, Base: 2}})},
-		"remove-gone":     {treeRoles, encode([]zfs.Orphan{{Dataset: "vault/web", GUID: 1, Tag: "zxfer:home:near"}})},
-		"join-key":        {treeRoles, name},
-		"part-key":        {treeRoles, name},
-		"destroy":         {ownRole, encode([]string{"vault/web@s"})},
-		"release":         {ownRole, encode(hosts.Tagged{Tag: "zxfer:home:near", Snapshots: []string{"vault/web@s"}})},
-		"discard-partial": {ownRole, name},
-		"create-parents":  {ownRole, name},
-		"transfer":        {ownRole, receive(func(*zfs.ReceiveSpec) {})},
-		"apply":           {ownRole, encode(hosts.ChangeList{Changes: []hosts.Change{hosts.OpDestroy.Change([]string{"vault/web@s"})}})},
-		"adjust":          {ownRole, encode(zfs.PropertyChange{Dataset: "vault/web", Set: map[string]string{zfs.OriginProperty: zfs.Origin{}.Encode()}})},
+		"rename-diverged":      {treeRoles, encode([]zfs.DivergedCopy{{Dataset: "vault/web", GUID: 1, As: "vault/web.zxfer-2026-11-23T10-15-00Z"}})},
+		"rename-copies":        {treeRoles, encode([]zfs.RenamedCopy{{Dataset: "vault/web", As: "vault/other", GUID: 1, Base: 2}})},
+		"destroy-orphans":      {treeRoles, encode([]zfs.Orphan{{Dataset: "vault/web", GUID: 1, Tag: "zxfer:home:near"}})},
+		"inherit-key":          {treeRoles, name},
+		"make-encryption-root": {treeRoles, name},
+		"destroy":              {ownRole, encode([]string{"vault/web@s"})},
+		"release":              {ownRole, encode(hosts.Tagged{Tag: "zxfer:home:near", Snapshots: []string{"vault/web@s"}})},
+		"discard-partial":      {ownRole, name},
+		"create-parents":       {ownRole, name},
+		"transfer":             {ownRole, receive(func(*zfs.ReceiveSpec) {})},
+		"apply":                {ownRole, encode(hosts.ChangeList{Changes: []hosts.Change{hosts.OpDestroy.Change([]string{"vault/web@s"})}})},
+		"set-properties":       {ownRole, encode(zfs.PropertyChange{Dataset: "vault/web", Set: map[string]string{zfs.OriginProperty: zfs.Origin{}.Encode()}})},
 	}
 	for _, op := range []string{
 		"facts", "host-facts", "list", "dataset-of", "properties", "estimate", "holds", "permitted", "snapshot", "hold", "bookmark", "digest", "offer",
-		"read-files", "block-sizes", "capture", "occupied", "mountpoints", "damage", "scrub", "sync", "clone-aside", "remove-aside", // change no copy
+		"read-files", "block-sizes", "capture", "in-use", "mountpoints", "damage", "scrub", "sync", "create-drill-clone", "destroy-drill-clones", // change no copy
 		"mount", "revert", // only a restored dataset, and a snapshot of a heal
 		"snapshot-frozen", "inspect-device", "device-state", "digest-device", "digest-volume", "measure", "unmount", "rollback",
-		"take-key", "find-pools", "import-pool", "export-pool", "run-aside", // never permitted
+		"inherit-key-asserted", "find-pools", "import-pool", "export-pool", "run-in-drill-clone", // never permitted
 	} {
 		table[op] = struct {
 			reach roleReach
@@ -71,7 +71,7 @@ func TestTreeOperationsAskForRolesBelow(t *testing.T) {
 	admitted := func(op, body, at string, grants ...string) error {
 		h := zfsmem.New("vault", "vault/web", "vault/web/a/fs")
 		h.Create("vault/web/vol", map[string]string{"type": "volume"})
-		if op == "join-key" {
+		if op == "inherit-key" {
 			h.Set("vault/web", "keystatus", "unavailable")
 			h.Set("vault/web", "keylocation", "prompt")
 		}
@@ -116,7 +116,7 @@ func TestAccessPropertiesAskForRolesBelow(t *testing.T) {
 		}
 		body, err := json.Marshal(zfs.PropertyChange{Dataset: "vault/web", Set: map[string]string{"acltype": "off"}})
 		require.NoError(t, err)
-		_, err = admit(t, NewGuard(&Policy{Receive: []string{"vault"}, AppendOnly: true}, hosts.On(h, "test", func(string) {}), func(string) {}), "adjust", string(body))
+		_, err = admit(t, NewGuard(&Policy{Receive: []string{"vault"}, AppendOnly: true}, hosts.On(h, "test", func(string) {}), func(string) {}), "set-properties", string(body))
 		if !refused {
 			require.NoError(t, err)
 			continue

@@ -17,15 +17,15 @@ func TestPartKeyGrant(t *testing.T) {
 	for grant, allowed := range map[string]bool{"receive=vault": false, "receive-rekey=vault": true, "restore=vault": false, "send=vault": false} {
 		p, err := Parse([]string{grant}, nil, true)
 		require.NoError(t, err)
-		_, err = admit(t, NewGuard(p, hosts.On(zfsmem.New("vault/a"), "test", func(string) {}), func(string) {}), "part-key", `"vault/a"`)
+		_, err = admit(t, NewGuard(p, hosts.On(zfsmem.New("vault/a"), "test", func(string) {}), func(string) {}), "make-encryption-root", `"vault/a"`)
 		require.Equal(t, allowed, err == nil, "%s: %v", grant, err)
 	}
 	p, err := Parse([]string{"receive=vault"}, nil, false)
 	require.NoError(t, err)
 	g := NewGuard(p, hosts.On(zfsmem.New("vault/a", "other/a"), "test", func(string) {}), func(string) {})
-	_, err = admit(t, g, "part-key", `"vault/a"`)
+	_, err = admit(t, g, "make-encryption-root", `"vault/a"`)
 	require.NoError(t, err, "the key may also destroy it")
-	_, err = admit(t, g, "part-key", `"other/a"`)
+	_, err = admit(t, g, "make-encryption-root", `"other/a"`)
 	require.Error(t, err)
 }
 
