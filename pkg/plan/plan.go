@@ -13,7 +13,7 @@
 //   - restore: a transfer from a copy back to its original.
 //   - Pair: two datasets that Compare matches by snapshot GUIDs.
 //
-// It does not query hosts, send streams or verify results; package job does.
+// It does not query hosts, send streams or verify results; package send does.
 package plan
 
 import (

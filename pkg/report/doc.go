@@ -16,5 +16,5 @@
 // colour, so it reads the same on every console. Control characters in names and messages of other
 // hosts are removed.
 //
-// The package makes no decisions: package fault defines exit codes, package job measures.
+// The package makes no decisions: package fault defines exit codes, package measure measures.
 package report

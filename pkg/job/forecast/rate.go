@@ -6,7 +6,7 @@
 //   - machine: the CPUs that the parts on one kernel share
 //   - advice: the most useful change, or why there is none
 //
-// It measures nothing: package job does.
+// It measures nothing: package measure does.
 package forecast
 
 import (

@@ -12,6 +12,6 @@
 //	Status   the state of jobs according to their records
 //	Metrics  the records and the status for node_exporter's textfile collector
 //
-// The package starts no job by itself: systemd or cron does. Package job moves the data, and
+// The package starts no job by itself: systemd or cron does. Package send moves the data, and
 // replicate.Decide decides what a run does or a preview shows.
 package runner

@@ -14,7 +14,7 @@ import (
 // earlyListing is a listing of a target that starts before the run takes snapshots, so that its round
 // trip is not in addition to others. The batch of the target uses it, or lists the target again.
 type earlyListing struct {
-	batch   send.Batch // as far as job.ListTarget needs it
+	batch   send.Batch // as far as send.ListTarget needs it
 	done    chan struct{}
 	listing zfs.Listing
 	err     error
