@@ -95,7 +95,7 @@ func (h *Conn) Facts(ctx context.Context) (f Facts, err error) {
 		return *known, nil
 	}
 	var of Host
-	err = h.Retry(ctx, func(st Host) error { of = st; f, err = Call(ctx, st, OpFacts, None{}); return err })
+	err = h.Retry(ctx, func(on Host) error { of = on; f, err = Call(ctx, on, OpFacts, None{}); return err })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil && h.host == of {
@@ -118,7 +118,7 @@ func (h *Conn) System(ctx context.Context) *sysinfo.System {
 	}
 	var of Host
 	var text string
-	err := h.Retry(ctx, func(st Host) (err error) { of = st; text, err = Call(ctx, st, OpCapture, true); return err })
+	err := h.Retry(ctx, func(on Host) (err error) { of = on; text, err = Call(ctx, on, OpCapture, true); return err })
 	s := parseSystem(text, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,9 +184,9 @@ func (h *Conn) Run(ctx context.Context, r *Request) error { return By(h.Do).Run(
 
 // Require connects and returns a refusal if the host cannot run an operation.
 func (h *Conn) Require(ctx context.Context, op Operation) error {
-	return h.Do(ctx, func(st Host) error {
-		if !st.Supports(op) {
-			return Unsupported(st.Name(), op)
+	return h.Do(ctx, func(on Host) error {
+		if !on.Supports(op) {
+			return Unsupported(on.Name(), op)
 		}
 		return nil
 	})
@@ -194,12 +194,12 @@ func (h *Conn) Require(ctx context.Context, op Operation) error {
 
 // Do calls f with the open Host. If the connection is lost, the next call connects again.
 func (h *Conn) Do(ctx context.Context, f func(Host) error) error {
-	st, err := h.Connect(ctx)
+	on, err := h.Connect(ctx)
 	if err != nil {
 		return err
 	}
-	err = f(st)
-	h.noteResult(ctx, st, err)
+	err = f(on)
+	h.noteResult(ctx, on, err)
 	return err
 }
 
@@ -213,13 +213,13 @@ func (h *Conn) Connect(ctx context.Context) (Host, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if st := h.alive(ctx); st != nil {
-		return st, nil
+	if on := h.alive(ctx); on != nil {
+		return on, nil
 	}
 	if h.lastError != nil && h.attempts.Load() != before {
 		return nil, h.lastError // another goroutine tried during the wait
 	}
-	st, err := h.open.Open(ctx, h.address)
+	on, err := h.open.Open(ctx, h.address)
 	if err != nil && ctx.Err() != nil {
 		return nil, err // only this caller was interrupted
 	}
@@ -234,8 +234,8 @@ func (h *Conn) Connect(ctx context.Context) (Host, error) {
 	h.reached = true
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.host, h.used = st, time.Now()
-	return st, nil
+	h.host, h.used = on, time.Now()
+	return on, nil
 }
 
 // idleCheckAfter is the idle time after which a connection is tested before use, because not every
@@ -245,33 +245,33 @@ const idleCheckAfter = time.Second
 // alive returns the open Host, or nil if there is none or its connection was lost.
 func (h *Conn) alive(ctx context.Context) Host {
 	h.mu.Lock()
-	st, ask := h.host, !h.Local() && time.Since(h.used) > idleCheckAfter
+	on, ask := h.host, !h.Local() && time.Since(h.used) > idleCheckAfter
 	h.mu.Unlock()
-	if st == nil || !ask {
-		return st
+	if on == nil || !ask {
+		return on
 	}
-	_, err := Call(ctx, st, OpHostFacts, None{})
-	h.noteResult(ctx, st, err)
+	_, err := Call(ctx, on, OpHostFacts, None{})
+	h.noteResult(ctx, on, err)
 	if errors.Is(err, ErrLost) {
 		return nil
 	}
-	return st
+	return on
 }
 
-// noteResult records the result of an operation on st in ctx. If the connection was lost, it closes
-// st. It does not close a Host that replaced st.
-func (h *Conn) noteResult(ctx context.Context, st Host, err error) {
+// noteResult records the result of an operation on on in ctx. If the connection was lost, it closes
+// on. It does not close a Host that replaced on.
+func (h *Conn) noteResult(ctx context.Context, on Host, err error) {
 	h.mu.Lock()
-	lost := h.host == st && errors.Is(err, ErrLost)
+	lost := h.host == on && errors.Is(err, ErrLost)
 	switch {
 	case lost:
 		h.host, h.facts, h.system, h.systemTime = nil, nil, nil, time.Time{}
-	case h.host == st && (err == nil || ctx.Err() == nil): // otherwise the host sent no reply
+	case h.host == on && (err == nil || ctx.Err() == nil): // otherwise the host sent no reply
 		h.used = time.Now()
 	}
 	h.mu.Unlock()
 	if lost {
-		_ = st.Close() // may take long; its error is known
+		_ = on.Close() // may take long; its error is known
 	}
 }
 
@@ -281,7 +281,7 @@ func (h *Conn) close() error {
 	if h.host == nil {
 		return nil
 	}
-	st := h.host
+	on := h.host
 	h.host = nil
-	return st.Close()
+	return on.Close()
 }

@@ -70,7 +70,7 @@ func (b *beta) Close() error { time.Sleep(b.slow); b.closed++; return b.closing 
 // opener returns its hosts one after the other. A nil host, or the end of the list, refuses the
 // connection.
 type opener struct {
-	sites []*beta
+	next  []*beta
 	lines []Address
 	slow  time.Duration
 }
@@ -82,14 +82,14 @@ func (o *opener) Open(ctx context.Context, l Address) (Host, error) {
 		return nil, ctx.Err()
 	}
 	o.lines = append(o.lines, l)
-	var st *beta
-	if len(o.sites) > 0 {
-		st, o.sites = o.sites[0], o.sites[1:]
+	var on *beta
+	if len(o.next) > 0 {
+		on, o.next = o.next[0], o.next[1:]
 	}
-	if st == nil {
+	if on == nil {
 		return nil, fault.Failf("test the connection", "%s: connection refused", l.Host)
 	}
-	return st, nil
+	return on, nil
 }
 
 func noOp(Host) error { return nil }
@@ -97,7 +97,7 @@ func noOp(Host) error { return nil }
 // TestConnectionIsShared expects that calls with the same address share one connection.
 func TestConnectionIsShared(t *testing.T) {
 	t.Parallel()
-	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
+	o := &opener{next: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
 	s := New(o)
 	plain := &transport.Settings{Wire: transport.NC, RSH: "ssh -p 2", NoBootstrap: true}
 	require.Same(t, s.Get("beta", &transport.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &transport.Settings{}), "other transport settings do not matter")
@@ -125,16 +125,16 @@ func TestReconnect(t *testing.T) {
 	require.Zero(t, h.RTT())
 
 	first, second := &beta{}, &beta{}
-	o.sites = []*beta{first, second}
+	o.next = []*beta{first, second}
 	cut := fmt.Errorf("beta: %w", ErrLost)
 	require.ErrorIs(t, h.Do(t.Context(), func(Host) error { return cut }), ErrLost)
 	require.Equal(t, 1, first.closed)
-	require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
+	require.NoError(t, h.Do(t.Context(), func(on Host) error { require.Same(t, second, on); return nil }))
 	require.Equal(t, time.Millisecond, h.RTT())
 	// The loss of an old connection does not close its replacement.
 	require.ErrorIs(t, h.Do(t.Context(), func(Host) error {
 		_ = h.Do(t.Context(), func(Host) error { return cut })
-		o.sites = []*beta{first}
+		o.next = []*beta{first}
 		require.NoError(t, h.Do(t.Context(), noOp))
 		return cut
 	}), ErrLost)
@@ -170,7 +170,7 @@ func TestConcurrentCallersShareAttempt(t *testing.T) {
 func TestInterruptedCallerDoesNotInterruptOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := &opener{slow: time.Second, sites: []*beta{{}}}
+		o := &opener{slow: time.Second, next: []*beta{{}}}
 		h := New(o).Get("beta", &transport.Settings{})
 		first, interrupt := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -190,14 +190,14 @@ func TestIdleConnectionIsTestedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
-		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
+		h := New(&opener{next: []*beta{first, second}}).Get("beta", &transport.Settings{})
 		for range 3 {
-			require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, first, st); return nil }))
+			require.NoError(t, h.Do(t.Context(), func(on Host) error { require.Same(t, first, on); return nil }))
 		}
 		require.Zero(t, first.pings)
 		time.Sleep(2 * idleCheckAfter)
 		first.cut = fmt.Errorf("beta: %w", ErrLost)
-		require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
+		require.NoError(t, h.Do(t.Context(), func(on Host) error { require.Same(t, second, on); return nil }))
 		require.Equal(t, []int{1, 1}, []int{first.pings, first.closed})
 	})
 }
@@ -208,7 +208,7 @@ func TestSilentConnectionIsTestedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
-		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
+		h := New(&opener{next: []*beta{first, second}}).Get("beta", &transport.Settings{})
 		require.NoError(t, h.Do(t.Context(), noOp))
 		time.Sleep(2 * idleCheckAfter)
 		first.mute = true
@@ -216,7 +216,7 @@ func TestSilentConnectionIsTestedFirst(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, h.Do(ctx, func(Host) error { return ctx.Err() }), context.DeadlineExceeded)
 		first.mute, first.cut = false, fmt.Errorf("beta: %w", ErrLost)
-		require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
+		require.NoError(t, h.Do(t.Context(), func(on Host) error { require.Same(t, second, on); return nil }))
 	})
 }
 
@@ -225,7 +225,7 @@ func TestSilentConnectionIsTestedFirst(t *testing.T) {
 func TestLostConnectionClosesInBackground(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).Get("beta", &transport.Settings{})
+		h := New(&opener{next: []*beta{{slow: time.Minute}, {}}}).Get("beta", &transport.Settings{})
 		began := time.Now()
 		go func() { _ = h.Do(t.Context(), func(Host) error { return ErrLost }) }()
 		synctest.Wait()
@@ -241,7 +241,7 @@ func TestLostConnectionClosesInBackground(t *testing.T) {
 func TestFactsAreCached(t *testing.T) {
 	t.Parallel()
 	first, second := &beta{}, &beta{}
-	h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
+	h := New(&opener{next: []*beta{first, second}}).Get("beta", &transport.Settings{})
 	for range 2 {
 		f, err := h.Facts(t.Context())
 		require.NoError(t, err)
@@ -257,7 +257,7 @@ func TestFactsAreCached(t *testing.T) {
 func TestSystem(t *testing.T) {
 	t.Parallel()
 	system := func(b ...*beta) string {
-		s := New(&opener{sites: b}).Get("beta", &transport.Settings{}).System(t.Context())
+		s := New(&opener{next: b}).Get("beta", &transport.Settings{}).System(t.Context())
 		if s == nil {
 			return "unknown"
 		}
@@ -274,7 +274,7 @@ func TestSystem(t *testing.T) {
 func TestSystemIsAskedOncePerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		denies, answers := &beta{cut: fault.Refusef("", "the agent's policy forbids it")}, &beta{text: "-- sys/module/zfs/version --\n2.3.9-1\n"}
-		h := New(&opener{sites: []*beta{denies, answers}}).Get("beta", &transport.Settings{})
+		h := New(&opener{next: []*beta{denies, answers}}).Get("beta", &transport.Settings{})
 		for range 2 {
 			require.Nil(t, h.System(t.Context()))
 		}

@@ -23,7 +23,7 @@ func (h *Conn) Retry(ctx context.Context, f func(Host) error) error {
 	again := retry.Loop{
 		Try: func(ctx context.Context, _ int) error {
 			called = false
-			return h.Do(ctx, func(st Host) error { called = true; calls++; return f(st) })
+			return h.Do(ctx, func(on Host) error { called = true; calls++; return f(on) })
 		},
 		Retryable: func(err, _ error) bool {
 			permanent := !called && fault.ClassOf(err) == fault.Refused

@@ -25,11 +25,11 @@ func TestIdempotentCallIsRetried(t *testing.T) {
 		"busy after 1":               {errors.New("busy")},
 		"busy after 2":               {ErrLost, errors.New("busy")},
 	} {
-		h := New(&opener{sites: []*beta{{}, {}, {}}}).Get("beta", &transport.Settings{})
+		h := New(&opener{next: []*beta{{}, {}, {}}}).Get("beta", &transport.Settings{})
 		var used []Host
-		err := h.Retry(t.Context(), func(st Host) error {
-			require.NotContains(t, used, st)
-			used = append(used, st)
+		err := h.Retry(t.Context(), func(on Host) error {
+			require.NotContains(t, used, on)
+			used = append(used, on)
 			return ends[len(used)-1]
 		})
 		got := "done"
@@ -46,7 +46,7 @@ func TestRetryWaitsForLostHost(t *testing.T) {
 	t.Parallel()
 	lose := func(Host) error { return ErrLost }
 	for name, tt := range map[string]struct {
-		sites []*beta
+		next  []*beta
 		lines int
 		lost  bool
 	}{
@@ -59,14 +59,14 @@ func TestRetryWaitsForLostHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := &opener{sites: tt.sites}
+				o := &opener{next: tt.next}
 				h := New(o).Get("beta", &transport.Settings{})
 				began, calls := time.Now(), 0
-				err := h.Retry(t.Context(), func(st Host) error {
+				err := h.Retry(t.Context(), func(on Host) error {
 					if calls++; calls == 1 {
 						return ErrLost
 					}
-					return st.(*beta).cut
+					return on.(*beta).cut
 				})
 				if tt.lines > 0 {
 					require.Len(t, o.lines, tt.lines)
@@ -80,14 +80,14 @@ func TestRetryWaitsForLostHost(t *testing.T) {
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
-	o := &opener{sites: []*beta{{}, {}}}
+	o := &opener{next: []*beta{{}, {}}}
 	require.ErrorIs(t, New(o).Get("beta", &transport.Settings{}).Retry(ctx, func(Host) error { stop(); return ErrLost }), ErrLost)
 	require.Len(t, o.lines, 1)
 
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		o := &opener{sites: []*beta{{}}}
+		o := &opener{next: []*beta{{}}}
 		require.ErrorIs(t, New(o).Get("beta", &transport.Settings{}).Retry(ctx, lose), context.DeadlineExceeded)
 		require.Len(t, o.lines, 2, "a cancelled caller does not wait")
 	})

@@ -43,7 +43,7 @@ func guestPackages() []guestPackage {
 		{path: "./pkg/zfs/zfstest"},
 		{"./pkg/device", `^Test(DirectReadsAndWrites|FailedWritesAreReported|FlakeyTarget|FullFileSystem|LVSnapshot|` +
 			`ReplacedDevice|SourceAsTarget|TargetIsExclusive|TargetsAreRefused|UnreadableSectors)`},
-		{"./pkg/hosts/hoststest", `^Test(Local|Remote|Host)IsASite$`},
+		{"./pkg/hosts/hoststest", `^Test(Local|Remote|ShellHost)IsAHost$`},
 		{"./pkg/replicate/importer", `^TestPackaged`},
 		{"./pkg/agentless", `^Test(AbortedReceive|Dialects|FailedReceiveReports|FailedSend|HostLacks|KilledNC|MissingBeats|Noise|ReceiveAfterLocal|` +
 			`RunRefuses|Sink|SourceConformance|Unauthenticated|UnsupportedEnds)`},

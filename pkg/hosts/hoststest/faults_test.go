@@ -200,7 +200,7 @@ func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
 		requireClosed(t, idle.Address)
 		requireResumable(t, p, st.receive.Target, st.send.To)
 		_, err = hosts.Call(t.Context(), target, hosts.OpList, hosts.ListQuery{Dataset: p.Name})
-		require.Error(t, err, "a closed site runs no operation")
+		require.Error(t, err, "a closed host runs no operation")
 	}
 }
 

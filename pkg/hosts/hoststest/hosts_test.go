@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-func TestLocalIsASite(t *testing.T) {
+func TestLocalIsAHost(t *testing.T) {
 	conforms(t, func(t *testing.T) hosts.Host { return hosts.NewLocal("test", func(line string) { t.Log(line) }) })
 }
 
@@ -36,7 +36,7 @@ func (p *pipes) Close() error {
 	return p.File.Close()
 }
 
-func TestRemoteIsASite(t *testing.T) {
+func TestRemoteIsAHost(t *testing.T) {
 	conforms(t, func(t *testing.T) hosts.Host {
 		requests, requestsW, err := os.Pipe()
 		require.NoError(t, err)
@@ -59,8 +59,8 @@ func TestRemoteIsASite(t *testing.T) {
 	})
 }
 
-// TestHostIsASite expects that a host reached through a local shell passes the suite for all hosts.
-func TestHostIsASite(t *testing.T) {
+// TestShellHostIsAHost expects that a host reached through a local shell passes the suite for all hosts.
+func TestShellHostIsAHost(t *testing.T) {
 	zfstest.Require(t)
 	login := filepath.Join(t.TempDir(), "login")
 	testenv.WriteProgram(t, login, "#!/bin/sh\nexec sh -c \"$2\"\n")
@@ -69,5 +69,5 @@ func TestHostIsASite(t *testing.T) {
 	h, err := agentless.Open(t.Context(), shared, false)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
-	run(t, &suite{site: h}, datasets(), newRealPool)
+	run(t, &suite{host: h}, datasets(), newRealPool)
 }

@@ -101,7 +101,7 @@ func throughAgent(t *testing.T, h *zfsmem.Host) hosts.Host {
 	return r
 }
 
-func TestMemoryIsASite(t *testing.T) {
+func TestMemoryIsAHost(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.Host{"local": on, "through an agent": throughAgent} {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func (s *suite) testList(t *testing.T, p testPool) {
 	p.Snapshot(ds, "one")
 	p.ZFS("bookmark", ds+"@one", ds+"#one")
 	p.Snapshot(ds, "two")
-	l, err := hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Recursive: true, Versions: true})
+	l, err := hosts.Call(t.Context(), s.host, hosts.OpList, hosts.ListQuery{Dataset: ds, Recursive: true, Versions: true})
 	require.NoError(t, err)
 	require.Equal(t, ds, l.Root)
 	require.Equal(t, p.Root(), l.Pool.Name)
@@ -66,7 +66,7 @@ func (s *suite) testList(t *testing.T, p testPool) {
 	// dataset.
 	clone := p.Dataset("a/clone")
 	p.ZFS("clone", ds+"@one", clone)
-	short, err := hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Recursive: true, Newest: true})
+	short, err := hosts.Call(t.Context(), s.host, hosts.OpList, hosts.ListQuery{Dataset: ds, Recursive: true, Newest: true})
 	require.NoError(t, err)
 	require.Len(t, short.Datasets, 3)
 	two := l.Datasets[0].Versions[2]
@@ -77,20 +77,20 @@ func (s *suite) testList(t *testing.T, p testPool) {
 	}
 	require.False(t, l.Datasets[0].NewestOnly)
 
-	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds})
+	l, err = hosts.Call(t.Context(), s.host, hosts.OpList, hosts.ListQuery{Dataset: ds})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Empty(t, l.Datasets[0].Versions)
 	require.NotEmpty(t, l.Pool.Name)
 	require.NotEmpty(t, l.Ancestors)
 
-	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, NoAncestors: true})
+	l, err = hosts.Call(t.Context(), s.host, hosts.OpList, hosts.ListQuery{Dataset: ds, NoAncestors: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Empty(t, l.Pool.Name)
 	require.Empty(t, l.Ancestors)
 
-	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Only: []string{below, below + "/none"}, Versions: true, Changed: true})
+	l, err = hosts.Call(t.Context(), s.host, hosts.OpList, hosts.ListQuery{Dataset: ds, Only: []string{below, below + "/none"}, Versions: true, Changed: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Equal(t, below, l.Datasets[0].Name)
@@ -99,12 +99,12 @@ func (s *suite) testList(t *testing.T, p testPool) {
 
 func (s *suite) testListMissing(t *testing.T, p testPool) {
 	q := hosts.ListQuery{Dataset: p.Dataset("none/at all"), Recursive: true, Versions: true}
-	l, err := hosts.Call(t.Context(), s.site, hosts.OpList, q)
+	l, err := hosts.Call(t.Context(), s.host, hosts.OpList, q)
 	require.NoError(t, err)
 	require.Empty(t, l.Datasets)
 	require.Len(t, l.Ancestors, 1)
 	q.Dataset = "zxt-no-pool/a"
-	_, err = hosts.Call(t.Context(), s.site, hosts.OpList, q)
+	_, err = hosts.Call(t.Context(), s.host, hosts.OpList, q)
 	requireKind(t, err, zfs.NotFound)
 }
 
@@ -115,12 +115,12 @@ func (s *suite) testDatasetOf(t *testing.T, p testPool) {
 	ds := p.Create("a b")
 	p.Write(ds, "file", 1, 1)
 	for _, path := range []string{p.Path(ds, ""), p.Path(ds, "file")} {
-		got, err := hosts.Call(t.Context(), s.site, hosts.OpDatasetOf, path)
+		got, err := hosts.Call(t.Context(), s.host, hosts.OpDatasetOf, path)
 		require.NoError(t, err)
 		require.Equal(t, ds, got)
 	}
 	for _, path := range []string{"/proc", p.Path(ds, "no such file")} {
-		_, err := hosts.Call(t.Context(), s.site, hosts.OpDatasetOf, path)
+		_, err := hosts.Call(t.Context(), s.host, hosts.OpDatasetOf, path)
 		requireKind(t, err, zfs.NotFound)
 	}
 }
@@ -129,13 +129,13 @@ func (s *suite) testProperties(t *testing.T, p testPool) {
 	ds := p.Create("a", "-o", "compression=lz4", "-o", "zxt:note=two words")
 	snap := p.Snapshot(ds, "x")
 	names := []string{ds, snap, ds + "@none", p.Dataset("none"), "zxt-no-pool/a"}
-	got, err := hosts.Call(t.Context(), s.site, hosts.OpProperties, hosts.PropertyQuery{Names: names, Properties: []string{"compression", "guid"}})
+	got, err := hosts.Call(t.Context(), s.host, hosts.OpProperties, hosts.PropertyQuery{Names: names, Properties: []string{"compression", "guid"}})
 	require.NoError(t, err)
 	require.Len(t, got, 2, "missing names are omitted")
 	require.Equal(t, zfs.Property{Value: "lz4", Source: "local"}, got[ds]["compression"])
 	require.Equal(t, p.Get(snap, "guid"), got[snap]["guid"].Value)
 
-	got, err = hosts.Call(t.Context(), s.site, hosts.OpProperties, hosts.PropertyQuery{Names: []string{ds}, Properties: nil})
+	got, err = hosts.Call(t.Context(), s.host, hosts.OpProperties, hosts.PropertyQuery{Names: []string{ds}, Properties: nil})
 	require.NoError(t, err)
 	require.Equal(t, map[string]zfs.Property{
 		"compression": {Value: "lz4", Source: "local"}, "zxt:note": {Value: "two words", Source: "local"},
@@ -148,7 +148,7 @@ func (s *suite) testEstimate(t *testing.T, p testPool) {
 		p.Write(ds, snap, int64(i+1)<<20, uint64(i))
 		p.Snapshot(ds, snap)
 	}
-	sizes, err := hosts.Estimate(t.Context(), s.site, []zfs.SendSpec{
+	sizes, err := hosts.Estimate(t.Context(), s.host, []zfs.SendSpec{
 		{Dataset: ds, To: "one"},
 		{Dataset: ds, From: "@one", To: "two"},
 		{Dataset: ds, From: "@one", Through: []string{"two"}, To: "three"},
@@ -157,41 +157,41 @@ func (s *suite) testEstimate(t *testing.T, p testPool) {
 	for i, want := range []uint64{1 << 20, 2 << 20, 5 << 20} {
 		require.InDelta(t, want, sizes[i], float64(want)/4+100<<10, "stream %d", i)
 	}
-	_, err = hosts.Estimate(t.Context(), s.site, []zfs.SendSpec{{Dataset: ds, To: "none"}})
+	_, err = hosts.Estimate(t.Context(), s.host, []zfs.SendSpec{{Dataset: ds, To: "none"}})
 	requireKind(t, err, zfs.NotFound)
 }
 
 func (s *suite) testSnapshot(t *testing.T, p testPool) {
 	a, b := p.Create("a"), p.Create("b")
-	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpSnapshot, []string{a + "@x", b + "@x"}))
+	require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpSnapshot, []string{a + "@x", b + "@x"}))
 	require.True(t, exists(t, p, a+"@x"))
 	require.True(t, exists(t, p, b+"@x"))
-	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{a + "@x"}))
-	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpSnapshot, []string{a + "@x", b + "@x"}), zfs.Exists)
+	require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpDestroy, []string{a + "@x"}))
+	requireKind(t, hosts.Run(t.Context(), s.host, hosts.OpSnapshot, []string{a + "@x", b + "@x"}), zfs.Exists)
 	require.False(t, exists(t, p, a+"@x"))
 }
 
 func (s *suite) testHold(t *testing.T, p testPool) {
 	snap := p.Snapshot(p.Create("a"), "x")
 	for range 2 {
-		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{snap}}))
+		require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{snap}}))
 	}
-	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{snap}), zfs.Busy)
-	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{p.Dataset("a@none")}}), zfs.NotFound)
+	requireKind(t, hosts.Run(t.Context(), s.host, hosts.OpDestroy, []string{snap}), zfs.Busy)
+	requireKind(t, hosts.Run(t.Context(), s.host, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{p.Dataset("a@none")}}), zfs.NotFound)
 	for range 2 {
-		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpRelease, hosts.Tagged{Tag: "keep", Snapshots: []string{snap, p.Dataset("a@none")}}))
+		require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpRelease, hosts.Tagged{Tag: "keep", Snapshots: []string{snap, p.Dataset("a@none")}}))
 	}
-	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{snap}))
+	require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpDestroy, []string{snap}))
 }
 
 func (s *suite) testBookmark(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
 	for range 2 {
-		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpBookmark, map[string]string{ds + "#x": one}))
+		require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpBookmark, map[string]string{ds + "#x": one}))
 	}
 	require.Equal(t, p.Get(one, "guid"), p.Get(ds+"#x", "guid"))
-	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpBookmark, map[string]string{ds + "#x": two}), zfs.Exists)
+	requireKind(t, hosts.Run(t.Context(), s.host, hosts.OpBookmark, map[string]string{ds + "#x": two}), zfs.Exists)
 }
 
 func (s *suite) testDestroy(t *testing.T, p testPool) {
@@ -200,23 +200,23 @@ func (s *suite) testDestroy(t *testing.T, p testPool) {
 	two := p.Snapshot(ds, "two")
 	p.ZFS("bookmark", one, ds+"#one")
 	for range 2 {
-		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{one, ds + "#one", p.Dataset("none@x")}))
+		require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpDestroy, []string{one, ds + "#one", p.Dataset("none@x")}))
 	}
 	require.False(t, exists(t, p, one))
 	require.False(t, exists(t, p, ds+"#one"))
-	require.Error(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{two, ds}), "a dataset is never destroyed")
+	require.Error(t, hosts.Run(t.Context(), s.host, hosts.OpDestroy, []string{two, ds}), "a dataset is never destroyed")
 	require.True(t, exists(t, p, two))
 }
 
 func (s *suite) testCreateParents(t *testing.T, p testPool) {
 	for range 2 {
-		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpCreateParents, p.Dataset("a/b c/d")))
+		require.NoError(t, hosts.Run(t.Context(), s.host, hosts.OpCreateParents, p.Dataset("a/b c/d")))
 	}
 	for _, parent := range []string{p.Dataset("a"), p.Dataset("a/b c")} {
 		require.Equal(t, "off", p.Get(parent, "canmount"))
 	}
 	require.False(t, exists(t, p, p.Dataset("a/b c/d")))
-	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpCreateParents, "zxt-no-pool/a/b"), zfs.NotFound)
+	requireKind(t, hosts.Run(t.Context(), s.host, hosts.OpCreateParents, "zxt-no-pool/a/b"), zfs.NotFound)
 }
 
 func (s *suite) testErrors(t *testing.T, p testPool) {
@@ -295,19 +295,19 @@ func (s *suite) testApply(t *testing.T, p testPool) {
 	held := hosts.Tagged{Tag: "keep", Snapshots: snap}
 	list := &hosts.ListQuery{Dataset: ds, Versions: true}
 	destroy, release := hosts.OpDestroy.Change(snap), hosts.OpRelease.Change(held)
-	found, err := hosts.Call(t.Context(), s.site, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snap)}, List: list})
+	found, err := hosts.Call(t.Context(), s.host, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snap)}, List: list})
 	require.NoError(t, err)
 	require.Len(t, found.Datasets[0].Versions, 1)
-	done, err := hosts.Apply(t.Context(), s.site, []hosts.Change{hosts.OpHold.Change(held), destroy, release, destroy})
+	done, err := hosts.Apply(t.Context(), s.host, []hosts.Change{hosts.OpHold.Change(held), destroy, release, destroy})
 	requireKind(t, err, zfs.Busy)
 	require.Equal(t, 1, done)
 	require.True(t, exists(t, p, snap[0]))
-	found, err = hosts.Call(t.Context(), s.site, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{release, destroy}, List: list})
+	found, err = hosts.Call(t.Context(), s.host, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{release, destroy}, List: list})
 	require.NoError(t, err)
 	require.Empty(t, found.Datasets[0].Versions)
 	require.False(t, exists(t, p, snap[0]))
 	list.Dataset = zfs.PoolOf(ds) + "-other/a"
-	_, err = hosts.Call(t.Context(), s.site, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snap)}, List: list})
+	_, err = hosts.Call(t.Context(), s.host, hosts.OpApply, hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snap)}, List: list})
 	requireKind(t, err, zfs.NotFound)
 	require.Equal(t, 1, hosts.Done(err))
 	require.True(t, exists(t, p, snap[0]))

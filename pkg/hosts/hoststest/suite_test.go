@@ -24,7 +24,7 @@ import (
 // suite has two hosts, the source and the target of a job. It uses only operations that every host
 // supports.
 type suite struct {
-	site           hosts.Host
+	host           hosts.Host
 	source, target hosts.Host
 	open           func(*testing.T) hosts.Host
 }
@@ -37,7 +37,7 @@ func newSuite(t *testing.T, open func(t *testing.T) hosts.Host) *suite {
 		return opened
 	}}
 	s.source, s.target = s.open(t), s.open(t)
-	s.site = s.source
+	s.host = s.source
 	return s
 }
 

@@ -139,11 +139,11 @@ func (d *doctor) capture(ctx context.Context) error {
 	for i, e := range all {
 		g.Go(func() error {
 			var text string
-			err := e.Conn.Do(gctx, func(st hosts.Host) (err error) {
+			err := e.Conn.Do(gctx, func(on hosts.Host) (err error) {
 				// The checks report a host without ZFS.
-				e.Facts, err = hosts.Call(gctx, st, hosts.OpHostFacts, hosts.None{})
-				if err == nil && st.Supports(hosts.OpCapture) {
-					text, err = hosts.Call(gctx, st, hosts.OpCapture, false)
+				e.Facts, err = hosts.Call(gctx, on, hosts.OpHostFacts, hosts.None{})
+				if err == nil && on.Supports(hosts.OpCapture) {
+					text, err = hosts.Call(gctx, on, hosts.OpCapture, false)
 				}
 				if errors.Is(err, hosts.ErrForbidden) { // each affected check reports it
 					e.Denied, e.Grant, err = err.Error(), fault.HintOf(err), nil

@@ -17,14 +17,14 @@ import (
 // host is a Host with fixed operations. Without a label it is local.
 type host struct {
 	label string
-	site  hosts.Host
+	ops   hosts.Host
 	rtt   time.Duration
 }
 
 func (h *host) Local() bool                                          { return h.label == "" }
 func (h *host) Label() string                                        { return h.label }
 func (h *host) RTT() time.Duration                                   { return h.rtt }
-func (h *host) Do(_ context.Context, f func(hosts.Host) error) error { return f(h.site) }
+func (h *host) Do(_ context.Context, f func(hosts.Host) error) error { return f(h.ops) }
 func (h *host) Shell() tcp.Stack                                     { return nil }
 func side(label string, f hosts.Facts) Side                          { return Side{Host: &host{label: label}, Facts: f} }
 func mustChoose(t *testing.T, w transport.Settings, source, target Side) (l Link) {

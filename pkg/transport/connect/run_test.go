@@ -57,7 +57,7 @@ func searchPair(t *testing.T, w transport.Settings) (local *host, remote *relaye
 		t.Cleanup(func() { _ = st.Close() })
 		return st
 	}
-	local, remote = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}}
+	local, remote = &host{ops: open()}, &relayed{host: host{label: "beta", ops: open()}}
 	facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
 	s, err := NewSearch(w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}, func(text string) { t.Error(text) })
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func (p plain) Transfer(ctx context.Context, task hosts.Task, report func(transf
 
 // runHalves returns a function that runs a stream between two hosts with the given behaviour.
 func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (hosts.Result, error)) func() (Result, error) {
-	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
+	a, b := &host{label: "a", ops: plain{transfer: sends}}, &host{label: "b", ops: plain{transfer: receives}}
 	l := mustChoose(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
 	return func() (Result, error) {
 		return Run(t.Context(), l, From{Host: a, What: hosts.SendStream{}}, To{b, hosts.ReceiveStream{}}, Count{}, nil)
@@ -365,7 +365,7 @@ func TestWaitingIsNotTheDurationOfAStream(t *testing.T) {
 		facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
 		session := mux.New(io.Discard, "")
 		defer session.End(io.EOF)
-		local, remote := &host{site: waits(0)}, &host{label: "b", site: attachable{waits(time.Hour), session}}
+		local, remote := &host{ops: waits(0)}, &host{label: "b", ops: attachable{waits(time.Hour), session}}
 		l, ok := mustChoose(t, transport.Settings{}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}).Small(8000)
 		require.True(t, ok)
 		res, err := Run(t.Context(), l, From{Host: local, What: hosts.SendStream{}}, To{remote, hosts.ReceiveStream{}}, Count{Total: 8000}, nil)
@@ -390,7 +390,7 @@ func TestAgentlessStreamsShareLimit(t *testing.T) {
 	t.Parallel()
 	for _, w := range []transport.Settings{{}, {Wire: "nc", TrustedLink: true, DataAddress: "192.0.2.1"}} {
 		synctest.Test(t, func(t *testing.T) {
-			local, nas := &host{site: toolHost{}}, &host{label: "nas", site: toolHost{}}
+			local, nas := &host{ops: toolHost{}}, &host{label: "nas", ops: toolHost{}}
 			l := mustChoose(t, w, Side{Host: local}, Side{Host: nas, Facts: hosts.Facts{NoAgent: "FreeBSD"}})
 			send := hosts.SendStream{Options: transfer.Options{BandLimit: 1 << 20, LimitID: 1}}
 			began := time.Now()

@@ -308,7 +308,7 @@ func TestProbeLeavesNothing(t *testing.T) {
 		choices := search.First().Resolve(false)
 		other := choices.offer(0)
 		other.PortLow, other.PortHigh = 0, 0
-		ticket, err := hosts.Call(t.Context(), remote.site, hosts.OpOffer, other)
+		ticket, err := hosts.Call(t.Context(), remote.ops, hosts.OpOffer, other)
 		require.NoError(t, err)
 		require.NoError(t, search.Probe(t.Context()))
 		require.True(t, search.found)
@@ -316,10 +316,10 @@ func TestProbeLeavesNothing(t *testing.T) {
 		require.Eventually(t, func() bool { return !portInUse(t, port) }, testenv.Timeout(), 10*time.Millisecond)
 		done := make(chan error, 1)
 		go func() {
-			_, err := hosts.Call(t.Context(), remote.site, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}})
+			_, err := hosts.Call(t.Context(), remote.ops, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}})
 			done <- err
 		}()
-		_, err = hosts.Call(t.Context(), local.site, hosts.OpTransfer, hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}})
+		_, err = hosts.Call(t.Context(), local.ops, hosts.OpTransfer, hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}})
 		require.NoError(t, err, "an existing offer")
 		require.NoError(t, <-done)
 		_, err = search.Run(t.Context(), From{Host: local, What: hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
