@@ -60,10 +60,10 @@ const initialSize = 16 << 20
 
 // Limits of the growth.
 const (
-	stoppedAfter = 20 * time.Millisecond // a taker that took nothing for longer pauses
-	slowRate     = 160 << 20             // bytes per second; a larger ring costs slower takers nothing
-	coveredPause = 10 * time.Second      // a ring that lasts longer is large enough
-	memoryShare  = 8                     // each step takes at most this part of the available memory
+	stoppedAfter = 5 * time.Millisecond // a taker that took nothing for longer pauses
+	slowRate     = 160 << 20            // bytes per second; a larger ring costs slower takers nothing
+	coveredPause = 10 * time.Second     // a ring that lasts longer is large enough
+	memoryShare  = 8                    // each step takes at most this part of the available memory
 )
 
 // newRing returns a ring for up to about size bytes in blocks of block bytes. Each block has

@@ -43,7 +43,7 @@ func TestRingGrowsWhenItIsFull(t *testing.T) {
 	}{
 		"nothing was taken":      {1 << 40, 0, 0, 0, 16},
 		"10 Gbit/s":              {1 << 40, 100, time.Millisecond, 0, 16},
-		"10 Gbit/s, and a pause": {1 << 40, 100, time.Millisecond, 2 * stoppedAfter, 256},
+		"10 Gbit/s, and a pause": {1 << 40, 100, time.Millisecond, 15 * time.Millisecond, 256},
 		"1 Gbit/s":               {1 << 40, 100, 8 * time.Millisecond, 0, 256},
 		"40 MB/s":                {1 << 40, 100, 25 * time.Millisecond, 0, 256},
 		"10 MB/s":                {1 << 40, 100, 100 * time.Millisecond, 0, 128},
