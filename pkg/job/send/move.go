@@ -64,7 +64,7 @@ func (t *Job) move(ctx context.Context) map[string]error {
 	if t.mover.gate = t.Request.Gate; t.mover.gate == nil {
 		t.mover.gate = newGate(max(1, t.Request.Parallel))
 	}
-	t.mover.small = newGate(maxSmall)
+	t.mover.small = newGate(connect.MaxSmall)
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
@@ -122,10 +122,6 @@ func (t *Job) move(ctx context.Context) map[string]error {
 
 // gate limits how many datasets pass it. It blocks until one more may pass, or returns an error after ctx ended.
 type gate = func(ctx context.Context) (release func(), err error)
-
-// maxSmall is the number of datasets whose small streams are on their way to or from the remote host, which limits how
-// many of them use ZFS at the same time. A restricted agent permits 64 calls of streams.
-const maxSmall = 48
 
 func newGate(limit int) gate {
 	slots := make(chan struct{}, limit)
@@ -342,7 +338,7 @@ func (m *mover) streamEnds(link *connect.Link, d *plan.Dataset, step *plan.Step,
 	options := smallStreamOptions(link.ForLink(streamOptions(m.req)), step.Bytes)
 	options.LimitID = m.limitID
 	if !step.Receive.Rollback { // a rollback must not wait after checkNewSnapshots
-		options.Concurrent = min(max(1, m.req.Parallel), maxSmall)
+		options.Concurrent = min(max(1, m.req.Parallel), connect.MaxSmall)
 	}
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted data does not compress

@@ -8,11 +8,15 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/mux"
 	"zxfer/pkg/transport/tcp"
 )
 
 // smallSize is the largest estimate in bytes of a small stream.
 const smallSize = 96 << 10
+
+// MaxSmall is the number of small streams that can be on their way to or from a host.
+const MaxSmall = mux.MaxOpened
 
 // Small returns the link for a small stream of about that many bytes, 0 = unknown. It moves the stream in the control
 // connection, and needs no path. It returns false if the stream is not small or takes longer than a second at the

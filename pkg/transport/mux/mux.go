@@ -35,9 +35,9 @@ const (
 // MaxStreams limits the open streams of a session, without the control stream. Further ones are refused.
 const MaxStreams = 64
 
-// maxOpened limits the streams that this end opens: further ones wait. The other end may not know yet that some of
+// MaxOpened limits the streams that an end opens: further ones wait. The other end may not know yet that some of
 // MaxStreams have ended.
-const maxOpened = 48
+const MaxOpened = 48
 
 // A frame is a header and its payload. The header is the number of the stream (4 bytes), the kind (1 byte) and the
 // length of the payload (3 bytes), big-endian.
@@ -82,7 +82,7 @@ const maxQueued = 4
 // precedes its frames. Its control stream is open. A failed write is the end of the connection, as the end of its
 // input is.
 func New(out io.Writer, preface string) *Session {
-	s := &Session{queue: make(chan item, maxQueued), done: make(chan struct{}), written: make(chan struct{}), opened: make(chan struct{}, maxOpened),
+	s := &Session{queue: make(chan item, maxQueued), done: make(chan struct{}), written: make(chan struct{}), opened: make(chan struct{}, MaxOpened),
 		opening: make(chan struct{}, 1),
 		streams: map[uint32]*Stream{}, last: controlID}
 	s.streams[controlID] = newStream(s, controlID)
@@ -152,7 +152,7 @@ func (s *Session) Control() *Stream {
 }
 
 // Open opens a stream. If the other end refuses it, reads and writes return the reason. The streams of a session are
-// opened by one end only. Open waits for the connection, and while maxOpened streams are open. ctx ends the wait.
+// opened by one end only. Open waits for the connection, and while MaxOpened streams are open. ctx ends the wait.
 func (s *Session) Open(ctx context.Context, address string) (*Stream, error) {
 	if len(address) > maxAddress {
 		return nil, fmt.Errorf("address of %d bytes, more than %d", len(address), maxAddress)

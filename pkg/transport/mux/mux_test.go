@@ -372,7 +372,7 @@ func TestStreamsAreLimited(t *testing.T) {
 
 	client := New(io.Discard, "")
 	var first *Stream
-	for range maxOpened {
+	for range MaxOpened {
 		s, err := client.Open(t.Context(), "x")
 		require.NoError(t, err)
 		first = cmp.Or(first, s)
