@@ -30,7 +30,7 @@ type Search struct {
 	requested      transport.Settings
 	log            func(string)
 	first          Link // the first path that is routable
-	given          bool // there is only one path, and it is not searched
+	given          bool // the first path is the only one, and nothing was searched for it
 
 	mu         sync.Mutex
 	link       Link                 // the path to try, or the one that works
@@ -47,7 +47,9 @@ func NewSearch(w transport.Settings, source, target Side, log func(string)) (*Se
 	s := &Search{source: source, target: target, requested: w, log: log, remaining: candidates(w, source, target)}
 	err := s.advance()
 	s.first = s.link
-	s.given = !s.first.searched() && len(s.remaining) == 0 && len(s.rejected) == 0
+	if s.given = !s.first.searched() && len(s.rejected) == 0; s.given {
+		s.remaining = nil
+	}
 	return s, err
 }
 

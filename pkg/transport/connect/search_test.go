@@ -183,6 +183,32 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// TestGivenPathIsNotSearched expects no connection without data within a host, through a requested ssh, with nc, and to a
+// host without zxfer.
+func TestGivenPathIsNotSearched(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		way     transport.Settings
+		noAgent string
+		wire    string
+	}{
+		{transport.Settings{Wire: "ssh"}, "", "ssh"},
+		{transport.Settings{}, "its system is FreeBSD", "ssh"},
+		{transport.Settings{Wire: "nc", TrustedLink: true}, "its system is FreeBSD", "nc"},
+	} {
+		d, source, target := newFakeNetwork("", "b")
+		d.near.says, d.far.says, d.near.relays = errShut, errShut, errShut
+		target.Facts.NoAgent = tt.noAgent
+		s, err := NewSearch(tt.way, source, target, d.note)
+		require.NoError(t, err)
+		require.True(t, s.Certain())
+		require.NoError(t, s.Probe(t.Context()))
+		require.Zero(t, s.Result())
+		require.Equal(t, tt.wire, s.Link().Wire)
+		require.Empty(t, d.log)
+	}
+}
+
 // TestSearchContinues expects that after a lost connection, the search continues at the same path.
 func TestSearchContinues(t *testing.T) {
 	t.Parallel()
