@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -238,6 +237,11 @@ func (m *datasetMove) checkNewSnapshots(ctx context.Context) error {
 	if len(d.Steps) == 0 || !d.Steps[0].Receive.Rollback {
 		return nil
 	}
+	if _, small := m.smallLink(&d.Steps[0]); !small { // a search must not come between this and the receive
+		if err := m.ends.Search.Probe(ctx); err != nil {
+			return err
+		}
+	}
 	l, err := m.ends.Target.Conn.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
 	if err != nil {
 		return err
@@ -433,30 +437,10 @@ func (m *mover) addResult(r *StepResult, arrived *hosts.Arrived) {
 // replan surveys and plans one dataset again. Conflicts are permanent errors, except
 // HalfReceived: right after an interruption the old receive may still be ending.
 func replan(ctx context.Context, e *ends.Ends, req plan.Request, d *plan.Dataset) (*plan.Dataset, error) {
-	if req.Restore && d.Source != req.Source { // it inherits the mountpoint of the tree's root
-		req.Set = maps.Clone(req.Set)
-		delete(req.Set, "mountpoint")
-	}
-	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Final.Name, d.Target, false
-	req.NoResume = false // any state comes from this job
-	if d.Rename == nil {
-		req.Rotate = "" // the user has not seen this rename
-	}
-	if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) { // it may still have to start from the beginning
-		req.RenamedBefore = map[string]bool{d.Target: true}
-	}
+	req = req.Remaining(d)
 	state, err := Survey(ctx, e, req, false)
 	if err != nil {
 		return nil, err
-	}
-	const encryption = "encryption"
-	if t := state.Target.Find(d.Target); (t == nil || t.Inconsistent()) && len(d.Steps) > 0 && d.Steps[0].Receive.Set[encryption] == "off" {
-		// Only the plan of the whole tree knows that an ancestor is encrypted.
-		req.Set = maps.Clone(req.Set)
-		if req.Set == nil {
-			req.Set = map[string]string{}
-		}
-		req.Set[encryption] = "off"
 	}
 	p, err := makePlan(ctx, e, req, &state, nil)
 	if err != nil {
