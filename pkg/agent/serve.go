@@ -184,11 +184,19 @@ func (c *session) forward(s *mux.Stream, address string) {
 		host.Attach(s)
 		return
 	}
-	go func() {
-		if err := host.Forward(c.ctx, address, s, c.guard != nil); err != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		_ = s.Refuse("the agent ends")
+		return
+	}
+	// What the client has written arrives, although its end of the session follows.
+	ctx := context.WithoutCancel(c.ctx)
+	c.calls.Go(func() {
+		if err := host.Forward(ctx, address, s, c.guard != nil); err != nil {
 			_ = s.Refuse(err.Error())
 		}
-	}()
+	})
 }
 
 func (c *session) read(in io.Reader) error {
