@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +40,7 @@ func Attach(ctx context.Context, on Host) (Attached, error) {
 	return Attached{Number: s.ID(), Stream: s}, nil
 }
 
-// attachments holds the streams of the client that no task has named yet. package mux limits their number.
+// attachments holds the streams of the client that no task has named yet, at most mux.MaxStreams.
 type attachments struct {
 	mu      sync.Mutex
 	streams map[uint32]*mux.Stream
@@ -49,6 +51,11 @@ func (a *attachments) add(s *mux.Stream) {
 	defer a.mu.Unlock()
 	if a.streams == nil {
 		a.streams = map[uint32]*mux.Stream{}
+	}
+	if len(a.streams) >= mux.MaxStreams { // package mux forgets those that the client closed
+		oldest := a.streams[slices.Min(slices.Collect(maps.Keys(a.streams)))]
+		_ = oldest.Refuse("no task named the stream") // the client may have closed it
+		delete(a.streams, oldest.ID())
 	}
 	a.streams[s.ID()] = s
 }
@@ -119,6 +126,9 @@ func (a attachedEnds) OpenTo(ctx context.Context, to To) (transfer.Sink, error) 
 	return a.Local.OpenTo(ctx, to)
 }
 
+// firstDataTimeout is how long a receiver waits for the first data. A sender may wait for many others before it.
+const firstDataTimeout = time.Hour
+
 // attachedSource reads the stream of an Attached.
 type attachedSource struct {
 	from  *mux.Stream
@@ -127,6 +137,9 @@ type attachedSource struct {
 
 // wait waits for the first data or its end.
 func (a *attachedSource) wait(ctx context.Context) error {
+	if err := a.from.SetReadDeadline(time.Now().Add(firstDataTimeout)); err != nil {
+		return err
+	}
 	defer context.AfterFunc(ctx, func() { _ = a.Close() })()
 	first := make([]byte, 4<<10)
 	n, err := a.from.Read(first)
@@ -134,10 +147,12 @@ func (a *attachedSource) wait(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err == io.EOF:
-		return nil // the next Read returns it again
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w for %s: %s sent no data", transfer.ErrStall, firstDataTimeout, a.Name())
+	case err != nil && err != io.EOF: // the next Read returns io.EOF again
+		return peerError(err)
 	}
-	return peerError(err)
+	return a.from.SetReadDeadline(time.Time{})
 }
 
 func (a *attachedSource) Read(p []byte) (int, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -157,4 +158,46 @@ func (c through) Dial(context.Context, string, transport.Socket) (tcp.Socket, er
 
 func (through) Listen(context.Context, tcp.Offer) (tcp.Acceptor, error) {
 	return nil, errors.ErrUnsupported
+}
+
+// TestUnnamedStreamsAreBounded expects that streams that no task names cost an agent bounded memory, also if the client
+// closes them.
+func TestUnnamedStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	l := NewLocal("test", func(string) {})
+	defer l.Close()
+	up, upWriter := io.Pipe()
+	client, agent := mux.New(upWriter, ""), mux.New(io.Discard, "")
+	attached := make(chan *mux.Stream, 1)
+	agent.Accept = func(s *mux.Stream, _ string) { l.Attach(s); attached <- s }
+	go func() { _ = agent.Run(up) }()
+	defer upWriter.Close()
+	for range 3 * mux.MaxStreams {
+		s, err := client.Open(t.Context(), AttachAddress)
+		require.NoError(t, err)
+		_, err = s.Write(make([]byte, 1000))
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		<-attached
+	}
+	l.attached.mu.Lock()
+	defer l.attached.mu.Unlock()
+	require.LessOrEqual(t, len(l.attached.streams), mux.MaxStreams)
+}
+
+// TestSilentSender expects a receiver whose sender sends nothing to end.
+func TestSilentSender(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		session := mux.New(io.Discard, "")
+		defer session.End(io.EOF)
+		s, err := session.Open(t.Context(), AttachAddress)
+		require.NoError(t, err)
+		l := NewLocal("test", func(string) {})
+		defer l.Close()
+		began := time.Now()
+		_, err = l.Transfer(t.Context(), Task{From: Attached{Stream: s}, To: ReceiveStream{}}, nil)
+		require.ErrorIs(t, err, transfer.ErrStall)
+		require.Equal(t, firstDataTimeout, time.Since(began))
+	})
 }
