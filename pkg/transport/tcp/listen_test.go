@@ -443,7 +443,7 @@ func TestListenerEndsWithDeadline(t *testing.T) {
 func TestHandshakeEndsWithTimeout(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
-		l, log := listenTimed(t, Offer{Mode: mode}, 20*time.Millisecond)
+		l, log := listenTimed(t, Offer{Mode: mode}, 300*time.Millisecond)
 		first := firstMessage(t, l.Ticket())
 		for i, sent := range [][]byte{nil, first[:len(first)/2], first} {
 			c, err := net.Dial("tcp", l.Ticket().Address)
