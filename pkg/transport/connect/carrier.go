@@ -99,9 +99,7 @@ func (tcpCarrier) run(ctx context.Context, m *session) error {
 // offer opens the listener on its host.
 func (m *session) offer(ctx context.Context) (tcp.Ticket, error) {
 	t, err := hosts.Call(ctx, hosts.By(m.link.listener.Do), hosts.OpOffer, m.link.offer(m.bytes))
-	if errors.Is(err, hosts.ErrForbidden) {
-		err = hosts.NotConnected(err) // another path may be permitted
-	}
+	m.failed.unconnected = errors.Is(err, hosts.ErrForbidden) // another path may be permitted
 	return t, err
 }
 
@@ -167,10 +165,14 @@ func (m *session) runBothEnds(ctx context.Context, send, receive half) error {
 	go runEnd(send, &m.sent, &sendErr, m.monitor.sent)
 	go runEnd(receive, &m.received, &receiveErr, m.monitor.received)
 	wg.Wait()
-	if err := rootCause(sendErr, receiveErr); err != nil {
-		return err
+	err := rootCause(sendErr, receiveErr)
+	if err == nil {
+		return m.compareDigests()
 	}
-	return m.compareDigests()
+	sends, receives := !errors.Is(sendErr, hosts.ErrNotConnected), !errors.Is(receiveErr, hosts.ErrNotConnected)
+	caused := errors.Is(err, hosts.ErrNotConnected) || echoRank(err) > echoRank(hosts.ErrLost)
+	m.failed = failure{unconnected: !(sends && receives) && caused && !errors.Is(err, hosts.ErrLost), begun: sends || receives}
+	return err
 }
 
 // compareDigests compares the digests of both ends.

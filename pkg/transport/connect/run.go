@@ -86,12 +86,24 @@ type session struct {
 	through        tcp.Stack // opens the connections at the dialing host, nil = its own
 	monitor        *monitor
 	sent, received hosts.Result
+	failed         failure
+}
+
+// failure is what a failed transfer tells about its path.
+type failure struct {
+	unconnected bool // the path may not work: the ends did not connect, and nothing else explains that
+	begun       bool // an end may have begun its work
 }
 
 // Run moves data between two ends over the link chosen for their hosts. On failure it also
 // returns the Result so far. The error is the root cause. A retry may help if the error matches
 // tcp.ErrConnectionLost or hosts.ErrLost. report may be nil; Run calls it about twice a second.
 func Run(ctx context.Context, link Link, from From, to To, count Count, report func(Progress)) (Result, error) {
+	r, _, err := run(ctx, link, from, to, count, report)
+	return r, err
+}
+
+func run(ctx context.Context, link Link, from From, to To, count Count, report func(Progress)) (r Result, failed failure, err error) {
 	started := time.Now()
 	m := &session{link: link.Resolve(from.secret()), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
 	_, device := from.What.(hosts.ReadDevice)
@@ -100,8 +112,8 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 	}
 	m.monitor = &monitor{count: count, device: device, started: started, report: report,
 		limit: func(limit string) string { return m.link.carrier.limit(m, limit) }}
-	err := m.link.carrier.run(ctx, m)
-	r := Result{Sent: m.sent, Received: m.received, Wire: m.link.Wire, Bytes: uint64(m.received.Bytes)}
+	err = m.link.carrier.run(ctx, m)
+	r = Result{Sent: m.sent, Received: m.received, Wire: m.link.Wire, Bytes: uint64(m.received.Bytes)}
 	if err != nil {
 		r.Bytes = m.monitor.arrived()
 	}
@@ -112,7 +124,7 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 	r.Speed = SpeedOf(r.Bytes, took.Seconds())
 	r.Bottleneck = Bottleneck{LimitedBy: m.monitor.limitedBy(m.sent.Progress, m.received.Progress),
 		Stages: slices.Concat(m.sent.Stages, m.received.Stages), Network: m.sent.Network}
-	return r, err
+	return r, m.failed, err
 }
 
 // unknownSize is the size in bytes for which the connections of standard input are planned.
@@ -159,6 +171,8 @@ func echoRank(err error) int {
 		return 0
 	case errors.Is(err, context.Canceled):
 		return 5
+	case errors.Is(err, tcp.ErrNoPeer): // the dialing end may know why
+		return 4
 	case errors.Is(err, tcp.ErrConnectionLost):
 		return 3
 	case errors.As(err, new(*transfer.PeerError)):

@@ -20,7 +20,7 @@ import (
 // for searchDeadline, until data has passed.
 const (
 	linkDeadline   = 30 * time.Second
-	searchDeadline = 5 * time.Second
+	searchDeadline = 8 * time.Second
 )
 
 // Search finds the path between two hosts: the first transfer tries each one in turn. Several transfers may use a
@@ -31,8 +31,14 @@ type Search struct {
 	log            func(string)
 	first          Link // the first path that is routable
 	given          bool // the first path is the only one, and nothing was searched for it
+	certain        bool // the last path always works
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	progress
+}
+
+// progress is how far a search is.
+type progress struct {
 	link       Link                 // the path to try, or the one that works
 	remaining  []transport.Settings // paths that were not tried
 	rejected   []string             // paths that failed, with the reasons
@@ -44,11 +50,15 @@ type Search struct {
 // NewSearch returns a search that begins with the first path that is routable. It chooses the listener, its address and
 // the number of connections from its arguments alone. log gets each change of the path.
 func NewSearch(w transport.Settings, source, target Side, log func(string)) (*Search, error) {
-	s := &Search{source: source, target: target, requested: w, log: log, remaining: candidates(w, source, target)}
+	s := &Search{source: source, target: target, requested: w, log: log, progress: progress{remaining: candidates(w, source, target)}}
 	err := s.advance()
 	s.first = s.link
 	if s.given = !s.first.searched() && len(s.rejected) == 0; s.given {
 		s.remaining = nil
+	}
+	if n := len(s.remaining); err == nil && n > 0 && s.remaining[n-1].Wire == transport.SSH {
+		last := s.newLink(s.remaining[n-1])
+		s.certain = last.chooseWire() == nil && last.carrier.choose(&last, source, target) == nil
 	}
 	return s, err
 }
@@ -56,7 +66,7 @@ func NewSearch(w transport.Settings, source, target Side, log func(string)) (*Se
 // advance takes the next path that is routable. On error none remains.
 func (s *Search) advance() error {
 	for {
-		l := Link{Settings: s.remaining[0], requested: s.requested, source: s.source, target: s.target, deadline: linkDeadline}
+		l := s.newLink(s.remaining[0])
 		s.remaining = s.remaining[1:]
 		l.remaining = len(s.remaining)
 		if err := l.chooseWire(); err != nil {
@@ -69,11 +79,15 @@ func (s *Search) advance() error {
 			return err
 		}
 		s.unroutable = s.unroutable || len(s.rejected) == 0
-		s.rejected = append(s.rejected, l.path()+": "+err.Error())
+		s.rejected = append(slices.Clip(s.rejected), l.path()+": "+err.Error())
 		if len(s.remaining) == 0 {
 			return err
 		}
 	}
+}
+
+func (s *Search) newLink(w transport.Settings) Link {
+	return Link{Settings: w, requested: s.requested, source: s.source, target: s.target, deadline: linkDeadline}
 }
 
 // First returns the link that the search began with.
@@ -92,7 +106,7 @@ func (s *Search) Link() Link {
 // Certain reports whether a path always works, or no path is searched: within a host, through a remote shell or with nc.
 // Otherwise Probe tells before the first change whether data passes.
 func (s *Search) Certain() bool {
-	return !s.first.searched() || len(s.remaining) > 0 && s.remaining[len(s.remaining)-1].Wire == transport.SSH
+	return s.certain || !s.first.searched()
 }
 
 // searched reports whether the link may not work. ssh and nc are only tried if the user requested them.
@@ -103,8 +117,8 @@ func (l *Link) searched() bool {
 // Run is the function Run over the path of the search. Until data has passed one, a transfer whose connections fail
 // moves over the next path.
 func (s *Search) Run(ctx context.Context, from From, to To, count Count, report func(Progress)) (Result, error) {
-	return s.run(ctx, func(l Link) (Result, error) {
-		return Run(ctx, l, from, to, count, func(p Progress) {
+	return s.run(ctx, func(l Link) (Result, failure, error) {
+		return run(ctx, l, from, to, count, func(p Progress) {
 			if p.Bytes > count.Done {
 				s.accept(l)
 			}
@@ -115,24 +129,39 @@ func (s *Search) Run(ctx context.Context, from From, to To, count Count, report 
 	})
 }
 
-// Probe finds the path with connections that carry no data. If all paths fail, Result says so, and the error is nil.
+// Probe finds the path with connections that carry no data. If all paths fail, Result says so, and the error is nil. If
+// one of them failed by a timeout, which may be temporary, Probe tries all again.
 func (s *Search) Probe(ctx context.Context) error {
-	if s.given {
+	s.mu.Lock()
+	known := s.given || s.found
+	before := s.progress
+	s.mu.Unlock()
+	if known {
 		return nil
 	}
-	_, err := s.run(ctx, func(l Link) (Result, error) {
+	nothing := func(l Link) (Result, failure, error) {
 		l = l.Resolve(false)
 		l.Streams = 1
-		return Run(ctx, l, From{Host: s.source.Host, What: hosts.Nothing{}}, To{s.target.Host, hosts.Nothing{}}, Count{}, nil)
-	})
+		r, failed, err := run(ctx, l, From{Host: s.source.Host, What: hosts.Nothing{}}, To{s.target.Host, hosts.Nothing{}}, Count{}, nil)
+		failed.begun = false // there is no work
+		return r, failed, err
+	}
+	began := time.Now()
+	_, err := s.run(ctx, nothing)
+	if errors.As(err, new(*NoPath)) && time.Since(began) >= searchDeadline {
+		s.mu.Lock()
+		s.progress = before
+		s.mu.Unlock()
+		_, err = s.run(ctx, nothing)
+	}
 	if errors.As(err, new(*NoPath)) {
 		return nil
 	}
 	return err
 }
 
-// run calls try with the path of the search, and then with further ones.
-func (s *Search) run(ctx context.Context, try func(Link) (Result, error)) (Result, error) {
+// run calls try with the path of the search, and with further ones while no end has begun its work.
+func (s *Search) run(ctx context.Context, try func(Link) (Result, failure, error)) (Result, error) {
 	for {
 		s.mu.Lock()
 		l, found, noPath := s.link, s.found, s.noPath
@@ -143,14 +172,12 @@ func (s *Search) run(ctx context.Context, try func(Link) (Result, error)) (Resul
 		if noPath {
 			return Result{}, s.noPathError()
 		}
-		res, err := try(l)
+		res, failed, err := try(l)
 		switch {
-		case ctx.Err() != nil:
-			return res, err
-		case !notConnected(err) || res.Bytes > 0:
+		case err == nil || res.Bytes > 0:
 			s.accept(l)
 			return res, err
-		case s.given && !found:
+		case ctx.Err() != nil || !failed.unconnected || s.given && !found:
 			return res, err
 		case found: // a retry may succeed
 			return res, fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
@@ -158,20 +185,20 @@ func (s *Search) run(ctx context.Context, try func(Link) (Result, error)) (Resul
 		if err := s.reject(l, err); err != nil {
 			return res, err
 		}
+		if failed.begun { // only the caller knows what is left to do
+			return res, fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
+		}
 	}
 }
 
-// notConnected reports whether an error means that the path of a transfer does not work. Other errors, such as ports in
-// use, concern a host, so that another path would not help.
-func notConnected(err error) bool {
-	return errors.Is(err, hosts.ErrNotConnected) && !errors.Is(err, hosts.ErrLost)
-}
-
-// accept records that a path works.
+// accept records that a path works, even if another transfer has rejected it meanwhile.
 func (s *Search) accept(l Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.found = s.found || s.link.remaining == l.remaining
+	if !s.found {
+		l.deadline = linkDeadline
+		s.link, s.found, s.noPath = l, true, false
+	}
 }
 
 // reject records why a path failed, and goes on to the next one. It returns an error if none remains.
@@ -182,16 +209,16 @@ func (s *Search) reject(l Link, why error) error {
 		return nil // another transfer was first
 	}
 	before := len(s.rejected)
-	s.rejected = append(s.rejected, l.path()+": "+why.Error())
+	s.rejected = append(slices.Clip(s.rejected), l.path()+": "+why.Error())
 	if len(s.remaining) == 0 {
 		s.noPath = true
 		return s.noPathError()
 	}
-	switch err := s.advance(); {
-	case errors.As(err, new(*unroutable)):
+	if err := s.advance(); err != nil {
 		s.noPath = true
-		return s.noPathError()
-	case err != nil:
+		if errors.As(err, new(*unroutable)) {
+			return s.noPathError()
+		}
 		return err
 	}
 	s.log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(s.rejected[before:], "; "), s.link.description()))

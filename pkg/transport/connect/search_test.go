@@ -1,18 +1,25 @@
 package connect
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/hosts/hoststest"
@@ -25,20 +32,36 @@ import (
 // fakeNetwork has two hosts. Some directions between them are blocked.
 type fakeNetwork struct {
 	near, far fakeHost
+	mu        sync.Mutex
 	log       []string
+	sessions  []chan error // the result of each dial, by session
 }
 
-func (d *fakeNetwork) note(text string) { d.log = append(d.log, text) }
+func (d *fakeNetwork) note(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log = append(d.log, text)
+}
+
+// dialed returns where the result of the dial of a session goes.
+func (d *fakeNetwork) dialed(session string) chan error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i, _ := strconv.Atoi(session) // its own
+	return d.sessions[i]
+}
 
 // fakeHost is a host that records its calls.
 type fakeHost struct {
 	host
 	hosts.Host
-	says   error   // error of a direct connection from this host
-	relays error   // error of a connection through the remote shell
-	busy   []error // errors of the first offers
-	mu     sync.Mutex
-	offers []tcp.Offer
+	network *fakeNetwork
+	says    error        // error of a direct connection from this host
+	relays  error        // error of a connection through the remote shell
+	busy    []error      // errors of the first offers
+	deaf    bool         // the listener does not notice that somebody connected
+	stores  atomic.Int64 // number of transfers that stored something
+	offers  []tcp.Offer
 }
 
 var errShut = hosts.NotConnected(fmt.Errorf("%w to 10.0.0.2:4 (tcp): timeout", tcp.ErrDial))
@@ -51,43 +74,66 @@ func (d *fakeHost) Run(ctx context.Context, r *hosts.Request) error {
 	return hoststest.Run(ctx, d.Host, r, hoststest.With(hosts.OpOffer, d.Offer), hoststest.Watched(hosts.OpTransfer, d.Transfer))
 }
 
-func (d *fakeHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (d *fakeHost) Offer(_ context.Context, o tcp.Offer) (t tcp.Ticket, err error) {
+	d.network.mu.Lock()
+	defer d.network.mu.Unlock()
 	if len(d.busy) > 0 {
 		err := d.busy[0]
 		d.busy = d.busy[1:]
-		return tcp.Ticket{}, err
+		return t, err
 	}
 	d.offers = append(d.offers, o)
-	return tcp.Ticket{}, nil
+	d.network.sessions = append(d.network.sessions, make(chan error, 1))
+	t.Session = strconv.Itoa(len(d.network.sessions) - 1)
+	return t, nil
 }
 
 func (d *fakeHost) RTT() time.Duration { return 0 }
 
 func (d *fakeHost) Transfer(ctx context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
-	dial, dials := task.To.(hosts.Dial)
-	if from, ok := task.From.(hosts.Dial); ok {
-		dial, dials = from, true
+	var err error
+	switch end := peerOf(task).(type) {
+	case hosts.Dial:
+		if err = d.says; end.Through != nil {
+			err = d.relays
+		}
+		d.network.dialed(end.Ticket.Session) <- err
+	case hosts.Accept:
+		select {
+		case failed := <-d.network.dialed(end.Session):
+			if failed != nil || d.deaf {
+				err = hosts.NotConnected(tcp.ErrNoPeer)
+			}
+		case <-ctx.Done():
+			err = hosts.NotConnected(ctx.Err())
+		}
 	}
-	switch {
-	case dials && dial.Through == nil:
-		return hosts.Result{}, d.says
-	case dials:
-		return hosts.Result{}, d.relays
+	if err == nil && task.To == (hosts.Nowhere{}) {
+		d.stores.Add(1)
 	}
-	select {
-	case <-ctx.Done():
-		return hosts.Result{}, ctx.Err()
-	case <-time.After(time.Millisecond):
-		return hosts.Result{}, nil
+	return hosts.Result{}, err
+}
+
+// peerOf returns the end of a task that is the connection to the other host.
+func peerOf(t hosts.Task) any {
+	switch t.From.(type) {
+	case hosts.Dial, hosts.Accept:
+		return t.From
 	}
+	return t.To
 }
 
 func newFakeNetwork(local, remote string) (d *fakeNetwork, source, target Side) {
 	d = &fakeNetwork{near: fakeHost{host: host{label: local}}, far: fakeHost{host: host{label: remote}}}
+	d.near.network, d.far.network = d, d
 	facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
 	return d, Side{Host: &d.near, Facts: facts}, Side{Host: &d.far, Facts: facts}
+}
+
+// move moves noise over the path of a search.
+func (s *Search) move(t *testing.T) error {
+	_, err := s.Run(t.Context(), From{Host: s.source.Host, What: hosts.Noise{}}, To{s.target.Host, hosts.Nowhere{}}, Count{}, nil)
+	return err
 }
 
 // TestSearch expects a connection without data, and a stream, to find the same path.
@@ -151,7 +197,7 @@ func TestSearch(t *testing.T) {
 				require.Zero(t, s.Result(), "nothing was tried")
 				if probes {
 					err = s.Probe(t.Context())
-				} else if _, err = s.Run(t.Context(), From{Host: source.Host, What: hosts.Noise{}}, To{target.Host, hosts.Nowhere{}}, Count{}, nil); tt.closed {
+				} else if err = s.move(t); tt.closed {
 					require.ErrorContains(t, err, "no data passes between the two hosts: ")
 					err = nil
 				}
@@ -231,14 +277,10 @@ func TestFoundPathStays(t *testing.T) {
 	d, source, target := newFakeNetwork("", "b")
 	s, err := NewSearch(transport.Settings{}, source, target, d.note)
 	require.NoError(t, err)
-	move := func() error {
-		_, err := s.Run(t.Context(), From{Host: source.Host, What: hosts.Noise{}}, To{target.Host, hosts.Nowhere{}}, Count{}, nil)
-		return err
-	}
-	require.NoError(t, move())
+	require.NoError(t, s.move(t))
 	for _, fails := range []error{errShut, hosts.NotConnected(tcp.ErrNoPeer)} {
 		d.near.says = fails
-		require.ErrorIs(t, move(), tcp.ErrConnectionLost)
+		require.ErrorIs(t, s.move(t), tcp.ErrConnectionLost)
 	}
 	require.Empty(t, d.log)
 	require.Equal(t, "source", s.Link().dial)
@@ -249,19 +291,121 @@ func TestTransfersSearchTogether(t *testing.T) {
 	t.Parallel()
 	d, source, target := newFakeNetwork("", "b")
 	d.near.says = errShut
-	var mu sync.Mutex
-	s, err := NewSearch(transport.Settings{}, source, target, func(text string) { mu.Lock(); defer mu.Unlock(); d.note(text) })
+	s, err := NewSearch(transport.Settings{}, source, target, d.note)
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	for range 8 {
-		all.Go(func() {
-			_, err := s.Run(t.Context(), From{Host: source.Host, What: hosts.Noise{}}, To{target.Host, hosts.Nowhere{}}, Count{}, nil)
-			require.NoError(t, err)
-		})
+		all.Go(func() { require.NoError(t, s.move(t)) })
 	}
 	all.Wait()
 	require.Len(t, d.log, 1)
 	require.Len(t, s.Result().Rejected, 1)
+}
+
+// TestBegunTransferIsNotRepeated expects that a transfer of which one end may have begun its work does not move over the
+// next path by itself: the caller knows what is left, such as of standard input.
+func TestBegunTransferIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	d, source, target := newFakeNetwork("a", "b")
+	d.far.deaf = true // the last message of the handshake was lost
+	s, err := NewSearch(transport.Settings{Wire: "signed"}, source, target, d.note)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.move(t), tcp.ErrConnectionLost)
+	require.Len(t, s.Result().Rejected, 1)
+	require.NoError(t, s.move(t))
+	require.Equal(t, "target", s.Link().dial)
+	require.EqualValues(t, 1, d.far.stores.Load())
+}
+
+// TestOtherErrorsSayNothingAboutThePath expects that a path on which something else failed is still searched.
+func TestOtherErrorsSayNothingAboutThePath(t *testing.T) {
+	t.Parallel()
+	for _, first := range []error{fmt.Errorf("b: %w", hosts.ErrLost), errors.New("all ports in use"), fmt.Errorf("b: %w", hosts.ErrForbidden)} {
+		d, source, target := newFakeNetwork("", "b")
+		d.near.says = first
+		s, err := NewSearch(transport.Settings{}, source, target, d.note)
+		require.NoError(t, err)
+		require.ErrorIs(t, s.move(t), first)
+		d.near.says = errShut // the firewall was always there
+		require.NoError(t, s.move(t))
+		require.Equal(t, "target", s.Link().dial)
+	}
+}
+
+// TestDataDecides expects a path that data passes to be the path, although another transfer rejected it meanwhile.
+func TestDataDecides(t *testing.T) {
+	t.Parallel()
+	d, source, target := newFakeNetwork("", "b")
+	s, err := NewSearch(transport.Settings{}, source, target, d.note)
+	require.NoError(t, err)
+	first := s.Link()
+	require.NoError(t, s.reject(first, errShut))
+	s.accept(first)
+	require.Equal(t, "source", s.Link().dial)
+	require.NoError(t, s.reject(s.Link(), errShut), "too late")
+	require.Equal(t, "source", s.Link().dial)
+}
+
+// TestProbeRepeatsAfterTimeout expects that a timeout, which may be temporary, does not refuse a command, and that a
+// refused connection does.
+func TestProbeRepeatsAfterTimeout(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []time.Duration{0, searchDeadline} {
+		synctest.Test(t, func(t *testing.T) {
+			d, source, target := newFakeNetwork("a", "b")
+			d.near.says, d.far.says = errShut, errShut
+			s, err := NewSearch(transport.Settings{}, source, target, func(string) { time.Sleep(waits); d.near.says = nil })
+			require.NoError(t, err)
+			require.NoError(t, s.Probe(t.Context()))
+			require.Equal(t, waits == 0, s.Result().NoPath)
+		})
+	}
+}
+
+// dropsProof is a stack whose connections lose what the dialer sends after its first message.
+type dropsProof struct{ tcp.Kernel }
+
+type proofless struct {
+	tcp.Socket
+	writes atomic.Int64
+}
+
+func (d dropsProof) Dial(ctx context.Context, address string, o transport.Socket) (tcp.Socket, error) {
+	c, err := d.Kernel.Dial(ctx, address, o)
+	if err != nil {
+		return nil, err
+	}
+	return &proofless{Socket: c}, nil
+}
+
+func (p *proofless) Write(b []byte) (int, error) {
+	if p.writes.Add(1) > 1 {
+		return len(b), nil
+	}
+	return p.Socket.Write(b)
+}
+
+// TestStandardInputIsNotCut loses the last message of a handshake: the dialing end reads standard input, although
+// nothing can arrive. It expects no copy that lacks its start.
+func TestStandardInputIsNotCut(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	data := bytes.Repeat([]byte("important"), 200_000)
+	near, far := hosts.NewLocal("test", func(string) {}), hosts.NewLocal("test", func(string) {})
+	defer near.Close()
+	defer far.Close()
+	near.SetStack(dropsProof{})
+	near.SetStandard(device.Streams{In: bytes.NewReader(data)})
+	facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
+	local, remote := &host{ops: near}, &relayed{host: host{label: "beta", ops: far}}
+	s, err := NewSearch(transport.Settings{Wire: "signed"}, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts}, func(string) {})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "image")
+	to, err := device.Inspect(t.Context(), path)
+	require.NoError(t, err)
+	task := device.Task{Source: device.Facts{Path: device.Standard, Kind: device.KindStream}, Target: to}
+	require.NoError(t, task.SetDefaults())
+	_, err = s.Run(t.Context(), From{Host: local, What: hosts.ReadDevice{Task: task}}, To{remote, hosts.WriteDevice{Task: task}}, Count{}, nil)
+	require.ErrorIs(t, err, tcp.ErrConnectionLost)
 }
 
 // TestCertain expects that only a search that may end without a path is to be made before the first change.
@@ -277,8 +421,12 @@ func TestCertain(t *testing.T) {
 		{"", transport.Settings{Wire: "tls"}, false},
 		{"", transport.Settings{Dial: "target"}, false},
 		{"a", transport.Settings{}, false},
+		{"", transport.Settings{Streams: 4}, false}, // a restricted key has one connection
 	} {
 		_, source, target := newFakeNetwork(tt.near, "b")
+		if tt.way.Streams > 0 {
+			target.Facts.Grants = []string{"--allow receive=tank"}
+		}
 		s, err := NewSearch(tt.way, source, target, nil)
 		require.NoError(t, err)
 		require.Equal(t, tt.certain, s.Certain(), "%+v", tt)

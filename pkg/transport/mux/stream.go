@@ -109,8 +109,7 @@ func (t *Stream) keepLocked(data []byte) {
 // chunks holds buffers of maxData bytes.
 var chunks = sync.Pool{New: func() any { b := make([]byte, 0, maxData); return &b }}
 
-// abort ends the stream in both directions. Data that arrived before can still be read if the other end had ended
-// the stream.
+// abort ends the stream in both directions. Data that arrived before can still be read.
 func (t *Stream) abort(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
