@@ -170,7 +170,7 @@ func TestZFSHeal(t *testing.T) {
 	// While the key is not loaded, ZFS lists no damage of this dataset.
 	args := []string{s.pool, "beta:" + dst}
 	list := func() string {
-		return zfsCmd(t, "list", "-H", "-r", "-t", "all", "-o", "name,guid,used,inconsistent", s.pool, dst) + run(t, "zpool", "status", s.pool)
+		return zfsCmd(t, "list", "-H", "-r", "-t", "all", "-o", "name,guid,referenced,inconsistent", s.pool, dst) + run(t, "zpool", "status", s.pool)
 	}
 	before := list()
 	require.Contains(t, mustZxfer(t, "doctor", "--quick", "--only", "pools").stdout, "zxfer heal -n "+s.pool+" HOST:COPY")
