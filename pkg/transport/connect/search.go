@@ -17,10 +17,12 @@ import (
 )
 
 // linkDeadline is how long both ends wait for the connections of a link. If another path remains, they wait only
-// for searchDeadline, until data has passed.
+// for searchDeadline, until data has passed. A connection without data is tried again after a timeout, and waits for
+// probeDeadline.
 const (
 	linkDeadline   = 30 * time.Second
 	searchDeadline = 8 * time.Second
+	probeDeadline  = 3 * time.Second
 )
 
 // Search finds the path between two hosts: the first transfer tries each one in turn. Several transfers may use a
@@ -32,6 +34,7 @@ type Search struct {
 	first          Link // the first path that is routable
 	given          bool // the first path is the only one, and nothing was searched for it
 	certain        bool // the last path always works
+	probeWait      time.Duration
 
 	mu sync.Mutex
 	progress
@@ -50,7 +53,7 @@ type progress struct {
 // NewSearch returns a search that begins with the first path that is routable. It chooses the listener, its address and
 // the number of connections from its arguments alone. log gets each change of the path.
 func NewSearch(w transport.Settings, source, target Side, log func(string)) (*Search, error) {
-	s := &Search{source: source, target: target, requested: w, log: log, progress: progress{remaining: candidates(w, source, target)}}
+	s := &Search{source: source, target: target, requested: w, log: log, probeWait: probeDeadline, progress: progress{remaining: candidates(w, source, target)}}
 	err := s.advance()
 	s.first = s.link
 	if s.given = !s.first.searched() && len(s.rejected) == 0; s.given {
@@ -141,14 +144,14 @@ func (s *Search) Probe(ctx context.Context) error {
 	}
 	nothing := func(l Link) (Result, failure, error) {
 		l = l.Resolve(false)
-		l.Streams = 1
+		l.Streams, l.deadline = 1, s.probeWait
 		r, failed, err := run(ctx, l, From{Host: s.source.Host, What: hosts.Nothing{}}, To{s.target.Host, hosts.Nothing{}}, Count{}, nil)
 		failed.begun = false // there is no work
 		return r, failed, err
 	}
 	began := time.Now()
 	_, err := s.run(ctx, nothing)
-	if errors.As(err, new(*NoPath)) && time.Since(began) >= searchDeadline {
+	if errors.As(err, new(*NoPath)) && time.Since(began) >= s.probeWait {
 		s.mu.Lock()
 		s.progress = before
 		s.mu.Unlock()

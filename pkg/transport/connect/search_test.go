@@ -221,7 +221,7 @@ func TestSearch(t *testing.T) {
 					require.Contains(t, told, r.Rejected[tt.tries-1], "each change of the path is reported")
 				}
 				for _, o := range append(d.near.offers, d.far.offers...) {
-					require.Contains(t, []time.Duration{searchDeadline, linkDeadline}, o.Deadline)
+					require.Contains(t, []time.Duration{probeDeadline, searchDeadline, linkDeadline}, o.Deadline)
 				}
 				require.Equal(t, linkDeadline, l.deadline, "the deadline for data is unchanged")
 			})
@@ -350,7 +350,7 @@ func TestDataDecides(t *testing.T) {
 // refused connection does.
 func TestProbeRepeatsAfterTimeout(t *testing.T) {
 	t.Parallel()
-	for _, waits := range []time.Duration{0, searchDeadline} {
+	for _, waits := range []time.Duration{0, probeDeadline} {
 		synctest.Test(t, func(t *testing.T) {
 			d, source, target := newFakeNetwork("a", "b")
 			d.near.says, d.far.says = errShut, errShut
@@ -484,6 +484,7 @@ func TestProbeLeavesNothing(t *testing.T) {
 		other.PortLow, other.PortHigh = 0, 0
 		ticket, err := hosts.Call(t.Context(), remote.ops, hosts.OpOffer, other)
 		require.NoError(t, err)
+		search.probeWait = testenv.Timeout()
 		require.NoError(t, search.Probe(t.Context()))
 		require.True(t, search.found)
 		require.Zero(t, search.Result().Rejected)
