@@ -165,7 +165,7 @@ func (a *attachedSource) Read(p []byte) (int, error) {
 	return n, peerError(err)
 }
 
-// Close ends reading. The stream stays open, so that the other end gets the reason (see moveAttached).
+// Close ends reading. It does not reset the stream, so that the other end gets the reason (see moveAttached).
 func (a *attachedSource) Close() error { return a.from.SetReadDeadline(time.Unix(0, 1)) }
 
 func (*attachedSource) Name() string { return "received stream" }
@@ -181,7 +181,7 @@ func (a *attachedSink) Write(p []byte) (int, error) {
 // Commit ends the data. Only the other end knows whether it was stored.
 func (a *attachedSink) Commit(context.Context) error { return peerError(a.to.CloseWrite()) }
 
-// Abort tells the other end why the data ends early.
+// Abort resets the stream with the reason.
 func (a *attachedSink) Abort(cause error) error {
 	_ = a.to.Refuse(cause.Error()) // it always ends the stream
 	return nil
@@ -189,7 +189,8 @@ func (a *attachedSink) Abort(cause error) error {
 
 func (*attachedSink) Name() string { return "control connection" }
 
-// peerError returns the error of a stream as that of the other end, or of the connection.
+// peerError returns the error of a stream: a transfer.PeerError if the other end reset it with a reason, and otherwise
+// tcp.ErrConnectionLost.
 func peerError(err error) error {
 	switch {
 	case err == nil || err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded):

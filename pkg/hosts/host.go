@@ -133,7 +133,7 @@ func SameKernel(a, b Facts) (same, known bool) {
 var ErrLost = errors.New("connection to the host was lost")
 
 // ErrNotConnected means that the connection to the other host of a transfer could not be made, or is not permitted.
-// Nothing was started.
+// This host has started nothing. The other one may have.
 var ErrNotConnected = errors.New("not connected")
 
 // NotConnected returns an error that matches ErrNotConnected, with the text of err.

@@ -171,7 +171,7 @@ func (m *session) runBothEnds(ctx context.Context, send, receive half) error {
 	}
 	sends, receives := !errors.Is(sendErr, hosts.ErrNotConnected), !errors.Is(receiveErr, hosts.ErrNotConnected)
 	caused := errors.Is(err, hosts.ErrNotConnected) || echoRank(err) > echoRank(hosts.ErrLost)
-	m.failed = failure{unconnected: !(sends && receives) && caused && !errors.Is(err, hosts.ErrLost), begun: sends || receives}
+	m.failed = failure{unconnected: !(sends && receives) && caused && !errors.Is(err, hosts.ErrLost), started: sends || receives}
 	return err
 }
 

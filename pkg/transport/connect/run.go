@@ -89,10 +89,10 @@ type session struct {
 	failed         failure
 }
 
-// failure is what a failed transfer tells about its path.
+// failure describes why a transfer failed, for the search of its path.
 type failure struct {
 	unconnected bool // the path may not work: the ends did not connect, and nothing else explains that
-	begun       bool // an end may have begun its work
+	started     bool // an end may have started its work
 }
 
 // Run moves data between two ends over the link chosen for their hosts. On failure it also

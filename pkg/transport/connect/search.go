@@ -50,7 +50,7 @@ type progress struct {
 	unroutable bool                 // the first path has no address
 }
 
-// NewSearch returns a search that begins with the first path that is routable. It chooses the listener, its address and
+// NewSearch returns a search. Its first path is the first routable one. It chooses the listener, its address and
 // the number of connections from its arguments alone. log gets each change of the path.
 func NewSearch(w transport.Settings, source, target Side, log func(string)) (*Search, error) {
 	s := &Search{source: source, target: target, requested: w, log: log, probeWait: probeDeadline, progress: progress{remaining: candidates(w, source, target)}}
@@ -93,7 +93,7 @@ func (s *Search) newLink(w transport.Settings) Link {
 	return Link{Settings: w, requested: s.requested, source: s.source, target: s.target, deadline: linkDeadline}
 }
 
-// First returns the link that the search began with.
+// First returns the first link of the search.
 func (s *Search) First() Link { return s.first }
 
 // Link returns the link that works, or the one that is to be tried. If all failed, it returns the first.
@@ -107,7 +107,7 @@ func (s *Search) Link() Link {
 }
 
 // Certain reports whether a path always works, or no path is searched: within a host, through a remote shell or with nc.
-// Otherwise Probe tells before the first change whether data passes.
+// Otherwise call Probe before the first change, to know whether data passes.
 func (s *Search) Certain() bool {
 	return s.certain || !s.first.searched()
 }
@@ -132,7 +132,7 @@ func (s *Search) Run(ctx context.Context, from From, to To, count Count, report 
 	})
 }
 
-// Probe finds the path with connections that carry no data. If all paths fail, Result says so, and the error is nil. If
+// Probe finds the path with connections that carry no data. If all paths fail, Result has NoPath, and the error is nil. If
 // one of them failed by a timeout, which may be temporary, Probe tries all again.
 func (s *Search) Probe(ctx context.Context) error {
 	s.mu.Lock()
@@ -146,7 +146,7 @@ func (s *Search) Probe(ctx context.Context) error {
 		l = l.Resolve(false)
 		l.Streams, l.deadline = 1, s.probeWait
 		r, failed, err := run(ctx, l, From{Host: s.source.Host, What: hosts.Nothing{}}, To{s.target.Host, hosts.Nothing{}}, Count{}, nil)
-		failed.begun = false // there is no work
+		failed.started = false // there is no work
 		return r, failed, err
 	}
 	began := time.Now()
@@ -163,7 +163,7 @@ func (s *Search) Probe(ctx context.Context) error {
 	return err
 }
 
-// run calls try with the path of the search, and with further ones while no end has begun its work.
+// run calls try with the path of the search, and with further ones while no end has started its work.
 func (s *Search) run(ctx context.Context, try func(Link) (Result, failure, error)) (Result, error) {
 	for {
 		s.mu.Lock()
@@ -188,13 +188,13 @@ func (s *Search) run(ctx context.Context, try func(Link) (Result, failure, error
 		if err := s.reject(l, err); err != nil {
 			return res, err
 		}
-		if failed.begun { // only the caller knows what is left to do
+		if failed.started { // only the caller knows what is left to do
 			return res, fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
 		}
 	}
 }
 
-// accept records that a path works, even if another transfer has rejected it meanwhile.
+// accept records that a path works, also after another transfer has rejected it.
 func (s *Search) accept(l Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +204,7 @@ func (s *Search) accept(l Link) {
 	}
 }
 
-// reject records why a path failed, and goes on to the next one. It returns an error if none remains.
+// reject records why a path failed, and takes the next one. It returns an error if this was the last one.
 func (s *Search) reject(l Link, why error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

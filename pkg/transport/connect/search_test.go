@@ -302,9 +302,9 @@ func TestTransfersSearchTogether(t *testing.T) {
 	require.Len(t, s.Result().Rejected, 1)
 }
 
-// TestBegunTransferIsNotRepeated expects that a transfer of which one end may have begun its work does not move over the
+// TestStartedTransferIsNotRepeated expects that a transfer of which one end may have started its work does not move over the
 // next path by itself: the caller knows what is left, such as of standard input.
-func TestBegunTransferIsNotRepeated(t *testing.T) {
+func TestStartedTransferIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	d, source, target := newFakeNetwork("a", "b")
 	d.far.deaf = true // the last message of the handshake was lost

@@ -97,7 +97,7 @@ type item struct {
 	mark  chan struct{}
 }
 
-// writeTo writes the queued frames, also those that are queued when the session ends.
+// writeTo writes the queued frames, including the ones in the queue when the session ends.
 func (s *Session) writeTo(out io.Writer) {
 	defer close(s.written)
 	for {
