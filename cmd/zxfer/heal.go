@@ -146,12 +146,12 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	o.req.Lock = func(ctx context.Context, name string) (func(), error) {
 		r, _ := o.config.runner(a)
-		unlock, err := r.LockJob(ctx, f.Find(name))
+		unlock, err := r.Env.LockJob(ctx, f.Find(name))
 		if err != nil {
-			_ = r.Close()
+			_ = r.Env.Close()
 			return nil, err
 		}
-		return func() { unlock(); _ = r.Close() }, nil
+		return func() { unlock(); _ = r.Env.Close() }, nil
 	}
 	if o.req.Copies, err = copiesOf(f); err != nil || o.job == "" {
 		return err

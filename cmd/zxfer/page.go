@@ -39,12 +39,12 @@ func recordRuns(r *runner.Runner, course *history.Recorder, several bool) {
 	if course == nil {
 		return
 	}
-	log, reporter := r.Log, r.Reporter
-	r.Log = func(message string) {
+	log, reporter := r.Env.Log, r.Env.Reporter
+	r.Env.Log = func(message string) {
 		course.Log(message)
 		log(message)
 	}
-	r.Reporter = func(name, target string) send.Reporter {
+	r.Env.Reporter = func(name, target string) send.Reporter {
 		to := target
 		if several {
 			to = name + " to " + target

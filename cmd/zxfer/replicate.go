@@ -144,9 +144,9 @@ func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
 	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Scheduled: true, Size: terminalSize(a.stderr)})
 	at := &opener{activity: text.ActivityState}
 	r := runner.New(o.stateDir, at, a.now, text.Log)
-	at.log = func(message string) { r.Log(message) } // r.Log may be replaced later
-	r.Flags, r.Agent = o.flags(), "zxfer/"+buildVersion()
-	r.Reporter = func(_, target string) send.Reporter { return text.Part(target) }
+	at.log = func(message string) { r.Env.Log(message) } // r.Log may be replaced later
+	r.Env.Flags, r.Agent = o.flags(), "zxfer/"+buildVersion()
+	r.Env.Reporter = func(_, target string) send.Reporter { return text.Part(target) }
 	return r, text
 }
 

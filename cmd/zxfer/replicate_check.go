@@ -74,7 +74,7 @@ the jobs of this host.`,
 				}
 				errs = append(errs, p.Err())
 			}
-			errs = append(errs, r.Close())
+			errs = append(errs, r.Env.Close())
 			if o.json {
 				errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.check/v1", "jobs": all}))
 			}

@@ -64,7 +64,7 @@ func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error 
 	records, errs := forEachJob(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *statedir.Drill) error {
 		return report.DrillText(a.stdout, rec)
 	}, text.EndJob)
-	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
+	errs = append(errs, r.Env.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": append([]*statedir.Drill{}, records...)}))
 	}

@@ -186,7 +186,7 @@ func (o *failoverOptions) change(a *app, do func(*runner.Runner) (*runner.Failov
 	defer startLive(text)()
 	f, err := do(r)
 	text.EndJob()
-	errs := []error{err, r.Close()}
+	errs := []error{err, r.Env.Close()}
 	switch {
 	case f == nil:
 	case o.json:

@@ -36,7 +36,7 @@ never touches other holds and clones.`,
 			defer startLive(text)()
 			held, err := r.Holds(cmd.Context(), f, gc)
 			text.EndJob()
-			errs := []error{err, r.Close()}
+			errs := []error{err, r.Env.Close()}
 			if o.json {
 				return errors.Join(append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.holds/v1", "holds": held}))...)
 			}

@@ -68,6 +68,6 @@ func (o *replicateOptions) notify(ctx context.Context, a *app, names []string, d
 			}
 		}
 	}
-	errs = append(errs, r.Close())
+	errs = append(errs, r.Env.Close())
 	return outcome.Join(errs...)
 }

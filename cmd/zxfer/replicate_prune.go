@@ -49,7 +49,7 @@ source. Each run does the same at its end.`,
 					}
 				}
 			}
-			errs = append(errs, r.Close())
+			errs = append(errs, r.Env.Close())
 			if o.json {
 				errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.prune/v1", "dry_run": dryRun, "jobs": byJob}))
 			}

@@ -90,7 +90,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	records, errs := forEachJob(ctx, o, jobs, func(j *replicate.Job) (*statedir.Run, error) { return r.Run(ctx, j, how.wait) }, func(rec *statedir.Run) error {
 		return report.RunText(a.stdout, rec)
 	}, text.EndJob)
-	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
+	errs = append(errs, r.Env.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}

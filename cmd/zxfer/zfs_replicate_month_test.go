@@ -62,7 +62,7 @@ func mainMonth() {
 		}
 		fmt.Printf("%d %d\n", i, code)
 	}
-	_ = r.Close() // the process ends
+	_ = r.Env.Close() // the process ends
 }
 
 // TestZFSReplicateMonth simulates a month of a job with two targets, ten days below the

@@ -54,7 +54,7 @@ func (r *replication) run() (float64, string) {
 	return r.measure(func(*hosts.Set) error {
 		run := runner.New(r.dir, r.world, time.Now, func(s string) { r.t.Log(s) })
 		_, err := run.Run(r.t.Context(), &r.job, true)
-		require.NoError(r.t, run.Close())
+		require.NoError(r.t, run.Env.Close())
 		return err
 	})
 }

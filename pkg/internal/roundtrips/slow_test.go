@@ -57,7 +57,7 @@ func TestStandbyDuringSurvey(t *testing.T) {
 		time.Sleep(time.Hour)
 		run := runner.New(r.dir, r.world, time.Now, func(s string) { t.Log(s) })
 		_, err := run.Run(w.t.Context(), &r.job, true)
-		require.NoError(t, run.Close())
+		require.NoError(t, run.Env.Close())
 		require.ErrorContains(t, err, "became a copy")
 		require.Len(t, w.local.Versions("tank/a"), source)
 		require.Len(t, w.beta.Versions("vault/a"), target)

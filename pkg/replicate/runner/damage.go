@@ -53,7 +53,7 @@ func (w *jobRun) startDamage(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, damageTimeout)
 	w.damage = &earlyDamage{cancel: cancel, answers: map[*side]*damageAnswer{}}
 	c := &damageCheck{jobRun: w}
-	for i, s := range append([]*side{w.source}, w.targets...) {
+	for i, s := range append([]*side{w.session.Source}, w.session.Targets...) {
 		if i > 0 && (w.disk(s) != nil || w.run.Targets[i-1].Sent == 0 || w.run.Targets[i-1].Error != "") {
 			continue
 		}
@@ -62,7 +62,7 @@ func (w *jobRun) startDamage(ctx context.Context) {
 		}
 		a := &damageAnswer{}
 		w.damage.answers[s] = a
-		w.damage.all.Go(func() { a.found, a.err = hosts.Call(ctx, s.host, hosts.OpDamage, c.root(s).Name) })
+		w.damage.all.Go(func() { a.found, a.err = hosts.Call(ctx, s.Host, hosts.OpDamage, c.root(s).Name) })
 	}
 }
 
@@ -88,32 +88,32 @@ func (e *earlyDamage) stop() {
 // a day. If a side cannot be asked, it keeps the errors of the previous run.
 func (w *jobRun) checkDamage(ctx context.Context) {
 	c := &damageCheck{jobRun: w, answers: map[*side]damageAnswer{}}
-	c.copies, _ = CopiesOf(w.job) // newRun has parsed the names
+	c.copies, _ = CopiesOf(w.session.Job) // newRun has parsed the names
 	pools := map[string]*statedir.Pool{}
-	for i, s := range append([]*side{w.source}, w.targets...) {
+	for i, s := range append([]*side{w.session.Source}, w.session.Targets...) {
 		var r *statedir.TargetRun
 		if i > 0 {
 			r = w.run.Targets[i-1]
 		}
 		reached := r == nil || r.Error == "" && r.Paused == ""
 		if !w.absent(s) && reached && !w.mayAskDamage(ctx, s) {
-			w.run.Damaged = append(w.run.Damaged, c.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })...)
+			w.run.Damaged = append(w.run.Damaged, c.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.TargetName() })...)
 			continue
 		}
-		p := &statedir.Pool{Name: zfs.PoolOf(s.at.Name)}
-		if known := w.state.Pools[s.targetName()]; known != nil && known.Name == p.Name {
+		p := &statedir.Pool{Name: zfs.PoolOf(s.At.Name)}
+		if known := w.session.State.Pools[s.TargetName()]; known != nil && known.Name == p.Name {
 			p = known
 		}
-		pools[s.targetName()] = p
+		pools[s.TargetName()] = p
 		c.checkSide(ctx, s, p, r)
 	}
-	w.state.Pools = pools
+	w.session.State.Pools = pools
 }
 
 // checkSide checks the pool p of a side. r is the result of the run for a target, or nil for the
 // source.
 func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, r *statedir.TargetRun) {
-	before := c.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.targetName() })
+	before := c.previousDamage(func(d *statedir.Damage) bool { return d.Target == s.TargetName() })
 	var err error
 	switch {
 	case c.absent(s):
@@ -124,7 +124,7 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 	case r != nil && r.Paused != "": // its host may be down on purpose
 		c.run.Damaged = append(c.run.Damaged, before...)
 		return
-	case r != nil && r.Sent+r.Failed == 0 && c.state.LastRun != nil && len(before) == 0 && c.run.Started.Sub(p.Asked) < damageInterval:
+	case r != nil && r.Sent+r.Failed == 0 && c.session.State.LastRun != nil && len(before) == 0 && c.run.Started.Sub(p.Asked) < damageInterval:
 		return
 	default:
 		p.Asked = c.run.Started
@@ -144,7 +144,7 @@ func (c *damageCheck) checkSide(ctx context.Context, s *side, p *statedir.Pool, 
 // that host watches the pool, and nothing is recorded.
 func (w *jobRun) mayAskDamage(ctx context.Context, s *side) bool {
 	key := w.grantsOf(ctx, s)
-	return key == nil || key.Lacks(hosts.OpDamage, w.root(s).Name, s.target != nil) == ""
+	return key == nil || key.Lacks(hosts.OpDamage, w.root(s).Name, s.Target != nil) == ""
 }
 
 // errNotAsked is the reason for unknown data errors after a run that failed for another reason, which
@@ -154,7 +154,7 @@ var errNotAsked = errors.New("the last run ended before it asked")
 // keepDamage keeps the errors of the previous run after a run that did not reach its end.
 func (w *jobRun) keepDamage() {
 	w.run.Damaged = w.previousDamage(func(*statedir.Damage) bool { return true })
-	for _, p := range w.state.Pools {
+	for _, p := range w.session.State.Pools {
 		p.Unknown = errNotAsked.Error()
 	}
 }
@@ -162,17 +162,17 @@ func (w *jobRun) keepDamage() {
 // previousDamage returns the damaged pools in the record of the previous run for which such returns
 // true.
 func (w *jobRun) previousDamage(such func(*statedir.Damage) bool) []*statedir.Damage {
-	if w.state.LastRun == nil {
+	if w.session.State.LastRun == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(w.state.LastRun.Damaged), func(d *statedir.Damage) bool { return !such(d) })
+	return slices.DeleteFunc(slices.Clone(w.session.State.LastRun.Damaged), func(d *statedir.Damage) bool { return !such(d) })
 }
 
 // root returns the dataset of the job on a side.
 func (w *jobRun) root(s *side) endpoint.Endpoint {
-	e := s.at
-	if s.target != nil {
-		e.Name = s.target.CopyOf(w.source.at.Name, w.source.at.Name)
+	e := s.At
+	if s.Target != nil {
+		e.Name = s.Target.CopyOf(w.session.Source.At.Name, w.session.Source.At.Name)
 	}
 	return e
 }
@@ -186,7 +186,7 @@ func (c *damageCheck) ask(ctx context.Context, s *side) (zfs.Damage, error) {
 		}
 	}
 	if !asked {
-		a.found, a.err = hosts.Call(ctx, s.host, hosts.OpDamage, c.root(s).Name)
+		a.found, a.err = hosts.Call(ctx, s.Host, hosts.OpDamage, c.root(s).Name)
 		if ctx.Err() == nil {
 			c.answers[s] = a
 		}
@@ -196,13 +196,13 @@ func (c *damageCheck) ask(ctx context.Context, s *side) (zfs.Damage, error) {
 
 // errorsOf returns the errors of the side that contains a dataset.
 func (c *damageCheck) errorsOf(ctx context.Context, e endpoint.Endpoint) (zfs.Damage, error) {
-	for _, s := range append([]*side{c.source}, c.targets...) {
+	for _, s := range append([]*side{c.session.Source}, c.session.Targets...) {
 		root := c.root(s)
 		if below, ok := strings.CutPrefix(e.Name, root.Name); ok && root.Host == e.Host && (below == "" || below[0] == '/') {
 			return c.ask(ctx, s)
 		}
 	}
-	return zfs.Damage{}, fmt.Errorf("%s does not belong to job %q", e, c.job.Name)
+	return zfs.Damage{}, fmt.Errorf("%s does not belong to job %q", e, c.session.Job.Name)
 }
 
 // checkPool asks for the data errors of a side's pool, and records them.
@@ -214,32 +214,32 @@ func (c *damageCheck) checkPool(ctx context.Context, s *side) error {
 	if found.Unlisted {
 		own = max(1, own)
 	}
-	pool := sysinfo.Pool{Name: zfs.PoolOf(s.at.Name), Errors: uint64(own + found.Elsewhere)}
+	pool := sysinfo.Pool{Name: zfs.PoolOf(s.At.Name), Errors: uint64(own + found.Elsewhere)}
 	if err == nil && own == 0 && found.Elsewhere > 0 { // the errors do not concern this job
-		c.note("pool %s has data errors outside of %s: to list them: %s", pool.Name, c.root(s), s.host.Command("zpool", "status", "-v", pool.Name))
+		c.note("pool %s has data errors outside of %s: to list them: %s", pool.Name, c.root(s), s.Host.Command("zpool", "status", "-v", pool.Name))
 	}
 	if err != nil || own == 0 {
 		return err
 	}
-	facts, _ := s.host.Facts(ctx) // on error, assume a recent ZFS
-	if len(c.targets) > 0 {
+	facts, _ := s.Host.Facts(ctx) // on error, assume a recent ZFS
+	if len(c.session.Targets) > 0 {
 		pool.Known = c.root(s).String() // a key may allow healing this dataset but not the pool
 	}
-	f := preflight.Damaged(&pool, facts.ZFS, c.Flags)
-	d := &statedir.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: s.host.At().Commands(f.Remedy)}
+	f := preflight.Damaged(&pool, facts.ZFS, c.Env.Flags)
+	d := &statedir.Damage{Target: s.TargetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: s.Host.At().Commands(f.Remedy)}
 	c.addRepair(ctx, s, found, d)
 	c.run.Damaged = append(c.run.Damaged, d)
-	c.Log(c.job.Name + ": " + d.Error + "\n" + d.Hint)
+	c.Env.Log(c.session.Job.Name + ": " + d.Error + "\n" + d.Hint)
 	return nil
 }
 
 // addRepair records whether the job's copies can repair the errors of a side.
 func (c *damageCheck) addRepair(ctx context.Context, s *side, found zfs.Damage, d *statedir.Damage) {
-	if len(c.targets) == 0 {
+	if len(c.session.Targets) == 0 {
 		return
 	}
-	defer c.activity("searching copies that can repair %s", s.at)()
-	r := heal.RepairOf(ctx, heal.Request{At: c.root(s), Copies: c.copies, Job: c.job.Name, Settings: s.transfer.Settings}, c.hosts, found, c.errorsOf)
+	defer c.session.Activity("searching copies that can repair %s", s.At)()
+	r := heal.RepairOf(ctx, heal.Request{At: c.root(s), Copies: c.copies, Job: c.session.Job.Name, Settings: s.Transfer.Settings}, c.Env.Hosts, found, c.errorsOf)
 	d.Repair, d.Copies, d.Why = r.State, r.Copies, replicate.Keys(r.Why)
 	switch why := cmp.Or(d.Why, "the reason is unknown"); r.State {
 	case heal.RepairFull:

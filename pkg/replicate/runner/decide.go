@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/zfs"
 )
 
@@ -16,7 +17,7 @@ import (
 // no listing holds.
 func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.Decision {
 	w.checkLeftCopies(ctx, v)
-	v.Now = w.Now()
+	v.Now = w.Env.Now()
 	d := replicate.Decide(v)
 	if len(d.NeedCreated) > 0 {
 		w.queryCreated(ctx, v, d.NeedCreated)
@@ -24,11 +25,11 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 	}
 	for _, p := range d.Prunings {
 		if p.Refused && p.Mirror {
-			p.Hint = "check what happened to the source\nto list the copies to destroy: " + w.command("prune -n "+w.job.Name) +
-				"\nto destroy them once: " + w.command("prune --beyond-limit "+w.job.Name)
+			p.Hint = "check what happened to the source\nto list the copies to destroy: " + w.Env.Command("prune -n "+w.session.Job.Name) +
+				"\nto destroy them once: " + w.Env.Command("prune --beyond-limit "+w.session.Job.Name)
 		} else if p.Refused {
-			p.Hint = "check retention and snapshots.adopt of the job\nto list the snapshots to destroy: " + w.command("prune -n "+w.job.Name) +
-				"\nto destroy them once: " + w.command("prune --beyond-limit "+w.job.Name)
+			p.Hint = "check retention and snapshots.adopt of the job\nto list the snapshots to destroy: " + w.Env.Command("prune -n "+w.session.Job.Name) +
+				"\nto destroy them once: " + w.Env.Command("prune --beyond-limit "+w.session.Job.Name)
 		}
 	}
 	return d
@@ -46,7 +47,7 @@ func (w *jobRun) queryCreated(ctx context.Context, v *replicate.RunState, need m
 		v.Created[replicate.SourceSide], v.QueryErrors[replicate.SourceSide] = w.created(ctx, replicate.SourceSide, names)
 		for _, d := range v.Source.Datasets {
 			for _, s := range d.Snapshots() {
-				if at, ok := v.Created[replicate.SourceSide][d.Name][s.Name]; ok && w.source.host.Local() {
+				if at, ok := v.Created[replicate.SourceSide][d.Name][s.Name]; ok && w.session.Source.Host.Local() {
 					ofOriginals[s.GUID] = at
 				}
 			}
@@ -69,18 +70,10 @@ func (w *jobRun) queryCreated(ctx context.Context, v *replicate.RunState, need m
 		v.Created[t.Name], v.QueryErrors[t.Name] = w.created(ctx, t.Name, unknown)
 		for _, n := range names {
 			if at, ok := known[n]; ok && v.QueryErrors[t.Name] == nil {
-				addCreated(v.Created[t.Name], n, at)
+				session.AddCreated(v.Created[t.Name], n, at)
 			}
 		}
 	}
-}
-
-func addCreated(to map[string]map[string]time.Time, full string, at time.Time) {
-	dataset, name, _ := strings.Cut(full, "@")
-	if to[dataset] == nil {
-		to[dataset] = map[string]time.Time{}
-	}
-	to[dataset][name] = at
 }
 
 // created returns the creation times of snapshots by dataset and name. For snapshots that a
@@ -94,15 +87,15 @@ func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (
 			existing = append(existing, n)
 		}
 	}
-	out, err := w.side(side).created(ctx, existing)
+	out, err := w.session.Side(side).Created(ctx, existing)
 	if err != nil || len(coming) == 0 {
 		return out, err
 	}
-	at, err := w.source.created(ctx, coming)
+	at, err := w.session.Source.Created(ctx, coming)
 	for name, of := range w.expected[side] {
 		dataset, snapshot, _ := strings.Cut(of, "@")
 		if created, ok := at[dataset][snapshot]; ok {
-			addCreated(out, name, created)
+			session.AddCreated(out, name, created)
 		}
 	}
 	return out, err
@@ -113,14 +106,14 @@ func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (
 func (w *jobRun) checkLeftCopies(ctx context.Context, v *replicate.RunState) {
 	v.NoteOrphans()
 	for _, t := range v.Targets {
-		names := w.state.DivergedAt(t.Name)
-		for _, g := range w.state.OrphansAt(t.Name) {
+		names := w.session.State.DivergedAt(t.Name)
+		for _, g := range w.session.State.OrphansAt(t.Name) {
 			names = append(names, g.Dataset)
 		}
 		if t.Failed || len(names) == 0 {
 			continue
 		}
-		found, err := w.side(t.Name).properties(ctx, names, "guid")
+		found, err := w.session.Side(t.Name).Properties(ctx, names, "guid")
 		if err != nil {
 			w.note("%s: cannot process renamed copies and copies deleted on the source: %v", t.Name, err)
 			continue
@@ -129,7 +122,7 @@ func (w *jobRun) checkLeftCopies(ctx context.Context, v *replicate.RunState) {
 			guid, _ := strconv.ParseUint(found[name]["guid"].Value, 10, 64) // 0 for a copy that no longer exists
 			return guid
 		}
-		w.state.UpdateDiverged(t.Name, guidOf)
+		w.session.State.UpdateDiverged(t.Name, guidOf)
 		v.UpdateOrphans(t.Target, guidOf)
 	}
 	w.listOverdue(ctx, v)
@@ -148,7 +141,7 @@ func (w *jobRun) listOverdue(ctx context.Context, v *replicate.RunState) {
 				continue
 			}
 			above = g.Dataset
-			l, err := w.side(t.Name).list(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, NoAncestors: true})
+			l, err := w.session.Side(t.Name).List(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, NoAncestors: true})
 			if err != nil {
 				w.note("%s: %s was deleted on the source, its copy is kept: %v", t.Name, g.Source, err)
 				continue

@@ -48,7 +48,7 @@ func (s *roleSwitch) demote(ctx context.Context) error {
 	case rotate:
 		s.planRotate(newer)
 	case len(newer) == 0:
-		s.add(s.jobRun.source, "check that the copy has all data", s.verify)
+		s.add(s.jobRun.session.Source, "check that the copy has all data", s.verify)
 	default:
 		if err := s.planRollback(newer); err != nil {
 			return err
@@ -82,19 +82,19 @@ func (s *roleSwitch) planStandby() {
 			continue
 		}
 		if p := copied.Properties[zfs.FlagsProperty]; p.Local() && slices.Contains([]string{"Lc", "L", "c", "none"}, p.Value) {
-			s.set(s.jobRun.source, d.Name, map[string]string{zfs.FlagsProperty: p.Value})
+			s.set(s.jobRun.session.Source, d.Name, map[string]string{zfs.FlagsProperty: p.Value})
 		}
 	}
 	role := s.target.Role
 	role.Kind = zfs.RoleStandby
-	s.set(s.jobRun.source, s.root, map[string]string{zfs.RoleProperty: role.String()})
+	s.set(s.jobRun.session.Source, s.root, map[string]string{zfs.RoleProperty: role.String()})
 }
 
 // planUnmountable keeps the former source from being mounted at boot.
 func (s *roleSwitch) planUnmountable() {
 	for _, d := range s.reads.Datasets {
 		if d.Type == zfs.Filesystem && d.Get("canmount") == "on" {
-			s.set(s.jobRun.source, d.Name, map[string]string{"canmount": "noauto"})
+			s.set(s.jobRun.session.Source, d.Name, map[string]string{"canmount": "noauto"})
 		}
 	}
 }
@@ -103,14 +103,14 @@ func (s *roleSwitch) planUnmountable() {
 // first, because the pair is no longer recognized after the rename.
 func (s *roleSwitch) planRotate(newer []string) {
 	d := s.reads.Datasets[0]
-	a := zfs.DivergedCopy{Dataset: d.Name, GUID: d.GUID, As: d.Name + zfs.DivergedSuffix(s.Now())}
+	a := zfs.DivergedCopy{Dataset: d.Name, GUID: d.GUID, As: d.Name + zfs.DivergedSuffix(s.Env.Now())}
 	if len(newer) > 0 {
 		s.note("%s keeps what the copy lacks: %s", a.As, strings.Join(shorten(newer), ", "))
 	}
 	s.planUnmountable()
 	s.addFileStep()
-	s.add(s.jobRun.source, zfs.CommandLine([]string{"zfs", "rename", a.Dataset, a.As}), func(ctx context.Context) error {
-		return hosts.Run(ctx, s.jobRun.source, hosts.OpRenameDiverged, []zfs.DivergedCopy{a})
+	s.add(s.jobRun.session.Source, zfs.CommandLine([]string{"zfs", "rename", a.Dataset, a.As}), func(ctx context.Context) error {
+		return hosts.Run(ctx, s.jobRun.session.Source, hosts.OpRenameDiverged, []zfs.DivergedCopy{a})
 	})
 }
 
@@ -132,7 +132,7 @@ func (s *roleSwitch) planRollback(newer []string) error {
 		if len(to.Loses) == 0 && !d.Modified() {
 			continue
 		}
-		s.add(s.jobRun.source, fmt.Sprintf("roll back to %s, destroying %s and newer data", to.Snapshot(), english.Plural(len(to.Loses), "snapshot or bookmark", "snapshots and bookmarks")),
+		s.add(s.jobRun.session.Source, fmt.Sprintf("roll back to %s, destroying %s and newer data", to.Snapshot(), english.Plural(len(to.Loses), "snapshot or bookmark", "snapshots and bookmarks")),
 			func(ctx context.Context) error { return s.rollBack(ctx, to) })
 	}
 	return nil
@@ -146,10 +146,10 @@ func (s *roleSwitch) rollBack(ctx context.Context, to zfs.Rollback) error {
 			names = append(names, v.In(to.Dataset))
 		}
 	}
-	if err := s.jobRun.source.release(ctx, replicate.Tag(s.job.Name, s.t.name), names); err != nil {
+	if err := s.jobRun.session.Source.Release(ctx, replicate.Tag(s.session.Job.Name, s.t.Name), names); err != nil {
 		return err
 	}
-	return hosts.Run(ctx, s.jobRun.source, hosts.OpRollback, to)
+	return hosts.Run(ctx, s.jobRun.session.Source, hosts.OpRollback, to)
 }
 
 // planCleanup destroys the snapshots of earlier switches on both sides.
@@ -157,7 +157,7 @@ func (s *roleSwitch) planCleanup() {
 	for _, side := range []struct {
 		at  *side
 		all []*zfs.Dataset
-	}{{s.jobRun.source, s.reads.Datasets}, {s.t, s.copies()}} {
+	}{{s.jobRun.session.Source, s.reads.Datasets}, {s.t, s.copies()}} {
 		var names []string
 		for _, d := range side.all {
 			for _, v := range d.Snapshots() {
@@ -171,7 +171,7 @@ func (s *roleSwitch) planCleanup() {
 		}
 		s.add(side.at, "destroy "+english.Plural(len(names), "snapshot", "")+" of earlier switches", func(ctx context.Context) error {
 			if err := hosts.Run(ctx, side.at, hosts.OpDestroy, names); err != nil { // another target may hold them
-				s.note("%s: cannot destroy the snapshots of earlier switches: %v", side.at.host.Label(), err)
+				s.note("%s: cannot destroy the snapshots of earlier switches: %v", side.at.Host.Label(), err)
 			}
 			return nil
 		})
@@ -211,7 +211,7 @@ func (s *roleSwitch) undo(ctx context.Context) error {
 
 // planRestore plans to make the source writable and to mount it. readonly returns the value to set.
 func (s *roleSwitch) planRestore(ctx context.Context, readonly func(*zfs.Dataset) (value string, change bool, err error)) {
-	src := s.jobRun.source
+	src := s.jobRun.session.Source
 	for _, d := range s.reads.Datasets {
 		switch value, change, err := readonly(d); {
 		case err != nil:
@@ -241,9 +241,9 @@ func (s *roleSwitch) planRestore(ctx context.Context, readonly func(*zfs.Dataset
 
 // planMountAgain plans to mount a filesystem of the source that this switch unmounted.
 func (s *roleSwitch) planMountAgain(ctx context.Context, d *zfs.Dataset) {
-	src := s.jobRun.source
-	if src.host.Require(ctx, hosts.OpMount) != nil {
-		s.result.Next = append(s.result.Next, fmt.Sprintf("%s: check that no part of %s is a symbolic link, and mount %s", src.host.Label(), d.Get("mountpoint"), d.Name))
+	src := s.jobRun.session.Source
+	if src.Host.Require(ctx, hosts.OpMount) != nil {
+		s.result.Next = append(s.result.Next, fmt.Sprintf("%s: check that no part of %s is a symbolic link, and mount %s", src.Host.Label(), d.Get("mountpoint"), d.Name))
 		return
 	}
 	s.add(src, "mount "+d.Name, func(ctx context.Context) error {
@@ -262,7 +262,7 @@ func (s *roleSwitch) roleBefore() zfs.Role {
 	r := s.newRole(zfs.RoleSource, "")
 	r.ID = id
 	if s.file != nil { // the job of the earlier fail over is the reverse one
-		if j := s.file.Jobs.FindReverse(s.copyEndpoint(), s.jobRun.source.at); j != nil && len(j.Targets) > 0 {
+		if j := s.file.Jobs.FindReverse(s.copyEndpoint(), s.jobRun.session.Source.At); j != nil && len(j.Targets) > 0 {
 			r.Job, r.Target = j.Name, j.Targets[0].Name
 		}
 	}
@@ -278,8 +278,8 @@ func (s *roleSwitch) addFileStep() {
 		s.result.ReverseText = s.file.edit.Add.PrintedText()
 	}
 	s.add(nil, s.file.describe(), func(ctx context.Context) error {
-		err := statedir.WithLock(ctx, s.StateDir, s.file.write) // another switch may change the file
-		if errors.Is(err, fs.ErrPermission) {                   // root owns the state directory
+		err := statedir.WithLock(ctx, s.Env.StateDir, s.file.write) // another switch may change the file
+		if errors.Is(err, fs.ErrPermission) {                       // root owns the state directory
 			err = s.file.write()
 		}
 		return err
@@ -289,16 +289,16 @@ func (s *roleSwitch) addFileStep() {
 // planFile prepares the change of the job file. It refuses a file that cannot be changed before
 // anything else changes.
 func (s *roleSwitch) planFile() error {
-	other := s.file.Jobs.FindReverse(s.copyEndpoint(), s.jobRun.source.at)
-	s.file.edit = replicate.RoleEdit{Standby: s.job.Name}
+	other := s.file.Jobs.FindReverse(s.copyEndpoint(), s.jobRun.session.Source.At)
+	s.file.edit = replicate.RoleEdit{Standby: s.session.Job.Name}
 	switch {
 	case other == nil:
-		reverse, err := s.job.Reverse(s.t.target, s.copyEndpoint(), s.jobRun.source.at)
+		reverse, err := s.session.Job.Reverse(s.t.Target, s.copyEndpoint(), s.jobRun.session.Source.At)
 		if err != nil {
 			return err
 		}
 		if s.file.Jobs.Has(reverse.Name) {
-			return fault.Refusef("rename that job", "job %q: the reverse job would be named %q, which another job has", s.job.Name, reverse.Name)
+			return fault.Refusef("rename that job", "job %q: the reverse job would be named %q, which another job has", s.session.Job.Name, reverse.Name)
 		}
 		s.file.edit.Add, s.result.ReverseName = reverse, reverse.Name
 	case other.Standby:
@@ -312,7 +312,7 @@ func (s *roleSwitch) planFile() error {
 		}
 		return err
 	}
-	if s.file.needs() && slices.ContainsFunc([]string{s.job.Property, s.t.target.Property}, func(p string) bool { return p != "" }) && s.file.edit.Add != nil {
+	if s.file.needs() && slices.ContainsFunc([]string{s.session.Job.Property, s.t.Target.Property}, func(p string) bool { return p != "" }) && s.file.edit.Add != nil {
 		s.note("%s does not select datasets by a property: check its include and exclude", s.result.ReverseName)
 	}
 	s.notePing()
@@ -322,7 +322,7 @@ func (s *roleSwitch) planFile() error {
 // notePing notes if the pings of the reverse job do not continue those of the job.
 func (s *roleSwitch) notePing() {
 	added := s.file.added()
-	if added == nil || !s.job.Notify.HasPing() {
+	if added == nil || !s.session.Job.Notify.HasPing() {
 		return
 	}
 	now, err := PingURL(added)
@@ -330,7 +330,7 @@ func (s *roleSwitch) notePing() {
 		s.note("%s sends no pings until this is repaired: %v: %s", added.Name, err, fault.HintOf(err))
 		return
 	}
-	if was, err := PingURL(s.job); err == nil && was.String() != now.String() {
-		s.note("%s pings another check than %s, which sends no more pings: pause its check on %s", added.Name, s.job.Name, was.Hostname())
+	if was, err := PingURL(s.session.Job); err == nil && was.String() != now.String() {
+		s.note("%s pings another check than %s, which sends no more pings: pause its check on %s", added.Name, s.session.Job.Name, was.Hostname())
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // preview returns the preview of a target whose disk is not imported.
 func (d *diskRun) preview(b *batch) *TargetPreview {
-	p := &TargetPreview{Target: d.name, To: d.target.To, Disk: d.previewDisk()}
+	p := &TargetPreview{Target: d.Name, To: d.Target.To, Disk: d.previewDisk()}
 	if b.err != nil {
 		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)
 	}
@@ -19,7 +19,7 @@ func (d *diskRun) preview(b *batch) *TargetPreview {
 // previewDisk describes the disk and the next run's actions.
 func (d *diskRun) previewDisk() *DiskPreview {
 	p := &DiskPreview{State: string(d.state.State), Pool: d.state.Pool, GUID: d.state.GUID, Next: "sends nothing to it"}
-	disk := d.target.Disk
+	disk := d.Target.Disk
 	switch {
 	case d.state.State == decide.DiskAttached && !disk.Import:
 		p.Next += ", because disk.import is not set"
@@ -28,7 +28,7 @@ func (d *diskRun) previewDisk() *DiskPreview {
 		if d.state.State == decide.DiskAttached {
 			p.Next = "imports it, and " + p.Next
 		}
-		if d.state.ScrubDue(disk.Scrub, d.Now()) {
+		if d.state.ScrubDue(disk.Scrub, d.Env.Now()) {
 			p.Next += ", scrubs it"
 		}
 		if disk.Export && d.state.State != decide.DiskPresent {
@@ -38,7 +38,7 @@ func (d *diskRun) previewDisk() *DiskPreview {
 	for _, o := range d.found.Imported {
 		if o.GUID == d.state.GUID && o.Cached && !o.Owned {
 			p.Warning = "the pool is in the cache file: the host expects it when it boots"
-			p.Hint = d.host.Command("zpool", "set", "cachefile=none", o.Name)
+			p.Hint = d.Host.Command("zpool", "set", "cachefile=none", o.Name)
 		}
 	}
 	if d.state.State == decide.DiskAway || d.state.State == decide.DiskForeign {

@@ -15,7 +15,7 @@ import (
 // scrubDisks scrubs the pools whose scrub is due, and waits for the end. An interrupted scrub continues
 // after the next import. A switch waits for no scrub.
 func (w *jobRun) scrubDisks(ctx context.Context) {
-	for i, t := range w.targets {
+	for i, t := range w.session.Targets {
 		d := w.disk(t)
 		if w.only != "" || d == nil || !d.state.State.Usable() || d.err != nil || ctx.Err() != nil {
 			continue
@@ -28,44 +28,44 @@ func (w *jobRun) scrubDisks(ctx context.Context) {
 }
 
 func (d *diskRun) scrub(ctx context.Context) error {
-	if d.target.Disk.Scrub == 0 {
+	if d.Target.Disk.Scrub == 0 {
 		return nil
 	}
 	ctx, stop := d.watch(ctx)
 	defer stop()
 	damage, err := d.scan(ctx)
-	if err != nil || !d.state.ScrubDue(d.target.Disk.Scrub, d.Now()) && !damage.Scan.Running {
+	if err != nil || !d.state.ScrubDue(d.Target.Disk.Scrub, d.Env.Now()) && !damage.Scan.Running {
 		return err
 	}
 	if err := d.state.Next(decide.DiskScrub, d.run.Started); err != nil {
 		return err
 	}
-	if err := d.store.Save(d.jobRun.state); err != nil {
+	if err := d.session.Store.Save(d.jobRun.session.State); err != nil {
 		return err
 	}
 	if !damage.Scan.Running {
-		if err := hosts.Run(ctx, d.host, hosts.OpScrub, d.at.Name); err != nil {
+		if err := hosts.Run(ctx, d.Host, hosts.OpScrub, d.At.Name); err != nil {
 			return err
 		}
 	}
-	defer d.activity("scrubbing pool %s", d.state.Pool)()
-	for logged, began := 0.0, d.Now(); ; {
+	defer d.session.Activity("scrubbing pool %s", d.state.Pool)()
+	for logged, began := 0.0, d.Env.Now(); ; {
 		if damage, err = d.scan(ctx); err != nil {
 			return err
 		}
 		switch {
 		case damage.Scan.Paused:
-			return fault.Failf(d.host.Command("zpool", "scrub", d.state.Pool), "it is paused")
+			return fault.Failf(d.Host.Command("zpool", "scrub", d.state.Pool), "it is paused")
 		case !damage.Scan.Running && damage.Scan.Scrubbed(time.Local).IsZero():
 			return fmt.Errorf("it did not finish: %q", damage.Scan.Text)
 		case !damage.Scan.Running:
 			d.state.Scrubbed = began
-			d.Log(fmt.Sprintf("%s: scrubbed pool %s in %s: %s", d.job.Name, d.state.Pool, d.Now().Sub(began).Round(time.Second), damage.Scan.Text))
+			d.Env.Log(fmt.Sprintf("%s: scrubbed pool %s in %s: %s", d.session.Job.Name, d.state.Pool, d.Env.Now().Sub(began).Round(time.Second), damage.Scan.Text))
 			d.askAgain()
 			return d.state.Next(decide.DiskScrubbed, d.run.Started)
 		case damage.Scan.Percent >= logged+10:
 			logged = damage.Scan.Percent
-			d.Log(fmt.Sprintf("%s: scrubbing pool %s: %.0f%% done", d.job.Name, d.state.Pool, logged))
+			d.Env.Log(fmt.Sprintf("%s: scrubbing pool %s: %.0f%% done", d.session.Job.Name, d.state.Pool, logged))
 		}
 		if !retry.Sleep(ctx, watchInterval) {
 			return context.Cause(ctx)
@@ -75,8 +75,8 @@ func (d *diskRun) scrub(ctx context.Context) error {
 
 // scan returns the pool's scan and errors, and learns when the last scrub completed.
 func (d *diskRun) scan(ctx context.Context) (zfs.Damage, error) {
-	damage, err := hosts.Call(ctx, d.host, hosts.OpDamage, d.state.Pool)
-	if at := damage.Scan.Scrubbed(time.Local); at.After(d.state.Scrubbed) && !at.After(d.Now()) {
+	damage, err := hosts.Call(ctx, d.Host, hosts.OpDamage, d.state.Pool)
+	if at := damage.Scan.Scrubbed(time.Local); at.After(d.state.Scrubbed) && !at.After(d.Env.Now()) {
 		d.state.Scrubbed = at
 	}
 	return damage, err
@@ -84,7 +84,7 @@ func (d *diskRun) scan(ctx context.Context) (zfs.Damage, error) {
 
 // askAgain makes the run ask for the data errors that the scrub found.
 func (d *diskRun) askAgain() {
-	if p := d.jobRun.state.Pools[d.name]; p != nil {
+	if p := d.jobRun.session.State.Pools[d.Name]; p != nil {
 		p.Asked = time.Time{}
 	}
 }

@@ -40,7 +40,7 @@ func (d *diskRun) watch(ctx context.Context) (context.Context, func()) {
 func (d *diskRun) suspended(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	f, err := hosts.Call(ctx, d.host, hosts.OpFindPools, zfs.PoolQuery{Pool: d.state.Pool})
+	f, err := hosts.Call(ctx, d.Host, hosts.OpFindPools, zfs.PoolQuery{Pool: d.state.Pool})
 	return err == nil && slices.ContainsFunc(f.Imported, func(p zfs.ImportedPool) bool {
 		return p.GUID == d.state.GUID && p.Health == zfs.PoolSuspended
 	})

@@ -48,13 +48,13 @@ type diskRun struct {
 // skipped returns why a command does not use the disk.
 func (d *diskRun) skipped() string {
 	if d.err != nil {
-		return fmt.Sprintf("%s is skipped: %v", d.name, d.err)
+		return fmt.Sprintf("%s is skipped: %v", d.Name, d.err)
 	}
-	return fmt.Sprintf("%s is skipped: the disk (%s) is %s", d.name, d.state, d.state.State)
+	return fmt.Sprintf("%s is skipped: the disk (%s) is %s", d.Name, d.state, d.state.State)
 }
 
 // disk returns the disk of a target, or nil.
-func (w *jobRun) disk(t *side) *diskRun { return w.disks[t.name] }
+func (w *jobRun) disk(t *side) *diskRun { return w.disks[t.Name] }
 
 // absent reports whether a target is on a disk that the run does not use.
 func (w *jobRun) absent(t *side) bool {
@@ -66,13 +66,13 @@ func (w *jobRun) absent(t *side) bool {
 func (w *jobRun) findDisks(ctx context.Context) {
 	w.disks = map[string]*diskRun{}
 	searched := map[string]*diskRun{} // by directories: a search reads all devices
-	for _, t := range w.targets {
-		if t.target.Disk == nil {
+	for _, t := range w.session.Targets {
+		if t.Target.Disk == nil {
 			continue
 		}
-		d := &diskRun{jobRun: w, side: t, state: w.state.Disk(t.target, w.run.Started)}
-		w.disks[t.name], t.watch = d, d.watch
-		key := strings.Join(t.target.Disk.DirectoriesOrDefault(), "\x00")
+		d := &diskRun{jobRun: w, side: t, state: w.session.State.Disk(t.Target, w.run.Started)}
+		w.disks[t.Name], t.Watch = d, d.watch
+		key := strings.Join(t.Target.Disk.DirectoriesOrDefault(), "\x00")
 		if before := searched[key]; before != nil {
 			d.see(&before.found)
 			continue
@@ -97,18 +97,18 @@ func (d *diskRun) observe(ctx context.Context) {
 func (d *diskRun) find(ctx context.Context) (zfs.FoundPools, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	defer d.activity("searching for %s", d.state)()
-	q := zfs.PoolQuery{Directories: d.target.Disk.DirectoriesOrDefault()}
-	if d.job.User != "" && !d.target.Disk.Import { // zpool import requires root
+	defer d.session.Activity("searching for %s", d.state)()
+	q := zfs.PoolQuery{Directories: d.Target.Disk.DirectoriesOrDefault()}
+	if d.session.Job.User != "" && !d.Target.Disk.Import { // zpool import requires root
 		q.Directories = nil
 	}
-	return hosts.Call(ctx, d.host, hosts.OpFindPools, q)
+	return hosts.Call(ctx, d.Host, hosts.OpFindPools, q)
 }
 
 // see applies what the host's pools mean for the disk.
 func (d *diskRun) see(found *zfs.FoundPools) {
 	d.found = *found
-	id := d.target.Identity()
+	id := d.Target.Identity()
 	event, why := id.Observe(found)
 	_ = d.state.Next(event, d.run.Started) // observations are never refused
 	d.err, d.state.Reason, d.state.Hint = nil, "", ""
@@ -122,7 +122,7 @@ func (d *diskRun) see(found *zfs.FoundPools) {
 
 // clearHint returns the steps that recover a suspended pool.
 func (d *diskRun) clearHint() string {
-	return "attach the disk again, then: " + d.host.Command("zpool", "clear", d.state.Pool) +
+	return "attach the disk again, then: " + d.Host.Command("zpool", "clear", d.state.Pool) +
 		"\nwithout the disk, only a reboot removes the suspended pool"
 }
 
@@ -137,8 +137,8 @@ func (d *diskRun) fail(err error) {
 func (w *jobRun) attachDisks(ctx context.Context) {
 	w.findDisks(ctx)
 	var attached []*diskRun
-	for _, t := range w.targets {
-		if d := w.disk(t); d != nil && d.state.State == decide.DiskAttached && t.target.Disk.Import && d.err == nil && w.heldBatch(t) == nil {
+	for _, t := range w.session.Targets {
+		if d := w.disk(t); d != nil && d.state.State == decide.DiskAttached && t.Target.Disk.Import && d.err == nil && w.heldBatch(t) == nil {
 			attached = append(attached, d)
 		}
 	}
@@ -150,7 +150,7 @@ func (w *jobRun) attachDisks(ctx context.Context) {
 			d.fail(err)
 		}
 	}
-	for _, t := range w.targets {
+	for _, t := range w.session.Targets {
 		d := w.disk(t)
 		if d == nil || !d.state.State.Usable() || d.err != nil {
 			continue
@@ -161,7 +161,7 @@ func (w *jobRun) attachDisks(ctx context.Context) {
 			d.use(ctx)
 		}
 	}
-	if err := w.store.Save(w.state); err != nil && len(w.disks) > 0 {
+	if err := w.session.Store.Save(w.session.State); err != nil && len(w.disks) > 0 {
 		w.note("cannot record the state of disks: %v", err)
 	}
 }
@@ -187,8 +187,8 @@ func (d *diskRun) lock(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	defer d.activity("waiting for another job that uses %s", d.state)()
-	d.unlock, err = statedir.LockDisk(ctx, d.StateDir, d.state.GUID, d.job.Schedule == "")
+	defer d.session.Activity("waiting for another job that uses %s", d.state)()
+	d.unlock, err = statedir.LockDisk(ctx, d.Env.StateDir, d.state.GUID, d.session.Job.Schedule == "")
 	if errors.Is(err, statedir.ErrRunning) {
 		_ = d.state.Next(decide.SeenSibling, d.run.Started)
 		d.state.Reason = "another job uses the disk"
@@ -226,14 +226,14 @@ func (d *diskRun) importPool(ctx context.Context) error {
 	if d.see(&found); d.state.State != decide.DiskImported && d.state.State != decide.DiskScrubbing && d.err == nil {
 		return fault.Failf("", "%s was imported, but is %s", d.state, d.state.State)
 	}
-	d.Log(fmt.Sprintf("%s: imported %s for %s", d.job.Name, d.state, d.name))
+	d.Env.Log(fmt.Sprintf("%s: imported %s for %s", d.session.Job.Name, d.state, d.Name))
 	return d.err
 }
 
 func (d *diskRun) importAs(ctx context.Context, readOnly bool) error {
-	defer d.activity("importing %s", d.state)()
-	i := zfs.PoolImport{GUID: d.state.GUID, Directories: d.target.Disk.DirectoriesOrDefault(), ReadOnly: readOnly}
-	if err := hosts.Run(ctx, d.host, hosts.OpImportPool, i); err != nil {
+	defer d.session.Activity("importing %s", d.state)()
+	i := zfs.PoolImport{GUID: d.state.GUID, Directories: d.Target.Disk.DirectoriesOrDefault(), ReadOnly: readOnly}
+	if err := hosts.Run(ctx, d.Host, hosts.OpImportPool, i); err != nil {
 		return fmt.Errorf("cannot import %s: %w", d.state, err)
 	}
 	return nil
@@ -280,7 +280,7 @@ func (d *diskRun) assemble(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			return fault.Refusef("attach all devices of the pool, or import it by hand: "+
-				d.host.Command("zpool", "import", "-N", "-o", "cachefile=none", strconv.FormatUint(d.state.GUID, 10)),
+				d.Host.Command("zpool", "import", "-N", "-o", "cachefile=none", strconv.FormatUint(d.state.GUID, 10)),
 				"%s is %s: zxfer imports only a complete pool", d.state, state)
 		}
 	}
@@ -298,8 +298,8 @@ func (d *diskRun) use(ctx context.Context) {
 // check checks that the pool holds the copy that earlier runs made. A GUID identifies a pool, but
 // anyone can write it to a disk.
 func (d *diskRun) check(ctx context.Context) error {
-	root := d.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
-	found, err := d.properties(ctx, []string{root}, "guid")
+	root := d.Target.CopyOf(d.jobRun.session.Source.At.Name, d.jobRun.session.Source.At.Name)
+	found, err := d.Properties(ctx, []string{root}, "guid")
 	if err != nil {
 		return d.lost(ctx, err, err)
 	}
@@ -318,7 +318,7 @@ const maxNamed = 20
 // files come with the disk, and a link among them leads a mount anywhere. The pool's root filesystem may have the
 // mountpoint that zpool create gives it: the job file names the pool.
 func (d *diskRun) checkOthers(ctx context.Context, root string) error {
-	all, err := hosts.Call(ctx, d.host, hosts.OpMountpoints, hosts.None{})
+	all, err := hosts.Call(ctx, d.Host, hosts.OpMountpoints, hosts.None{})
 	if err != nil {
 		return err
 	}
@@ -336,13 +336,13 @@ func (d *diskRun) checkOthers(ctx context.Context, root string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	hint := d.host.Command(append([]string{"zfs", "set", "canmount=noauto"}, names[:min(len(names), maxNamed)]...)...)
+	hint := d.Host.Command(append([]string{"zfs", "set", "canmount=noauto"}, names[:min(len(names), maxNamed)]...)...)
 	if d.state.State != decide.DiskPresent {
 		words := []string{"zpool", "import", "-N"}
-		for _, dir := range d.target.Disk.Directories {
+		for _, dir := range d.Target.Disk.Directories {
 			words = append(words, "-d", dir)
 		}
-		hint = d.host.Command(append(words, strconv.FormatUint(d.state.GUID, 10))...) + "\n" + hint + "\n" + d.host.Command("zpool", "export", pool)
+		hint = d.Host.Command(append(words, strconv.FormatUint(d.state.GUID, 10))...) + "\n" + hint + "\n" + d.Host.Command("zpool", "export", pool)
 	}
 	return fault.Refusef(hint, "%s: ZFS would mount filesystems of the disk that are not in the copy %s: %s", d.state, root, finding.JoinFirst(names, 3))
 }
@@ -350,13 +350,13 @@ func (d *diskRun) checkOthers(ctx context.Context, root string) error {
 // replaced reports whether a run renamed the copy that Root identifies, to replace it, and was killed before it
 // recorded the new one.
 func (d *diskRun) replaced() bool {
-	return slices.ContainsFunc(d.jobRun.state.Diverged, func(a replicate.DivergedCopy) bool { return a.Target == d.name && a.GUID == d.state.Root })
+	return slices.ContainsFunc(d.jobRun.session.State.Diverged, func(a replicate.DivergedCopy) bool { return a.Target == d.Name && a.GUID == d.state.Root })
 }
 
 // detachDisks exports the pools that a run imported, and remembers the copies. It continues after an
 // interruption, so that the disk may be removed.
 func (w *jobRun) detachDisks(ctx context.Context) {
-	for i, t := range w.targets {
+	for i, t := range w.session.Targets {
 		d := w.disk(t)
 		if d == nil {
 			continue
@@ -371,7 +371,7 @@ func (w *jobRun) detachDisks(ctx context.Context) {
 		if d.err == nil {
 			d.rememberRoot(context.WithoutCancel(ctx))
 		}
-		if !t.target.Disk.Export || d.state.State == decide.DiskPresent {
+		if !t.Target.Disk.Export || d.state.State == decide.DiskPresent {
 			continue
 		}
 		if err := d.export(context.WithoutCancel(ctx)); err != nil {
@@ -385,8 +385,8 @@ func (w *jobRun) detachDisks(ctx context.Context) {
 func (d *diskRun) rememberRoot(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	root := d.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
-	if found, err := d.properties(ctx, []string{root}, "guid"); err == nil && found[root] != nil {
+	root := d.Target.CopyOf(d.jobRun.session.Source.At.Name, d.jobRun.session.Source.At.Name)
+	if found, err := d.Properties(ctx, []string{root}, "guid"); err == nil && found[root] != nil {
 		d.state.Root, _ = strconv.ParseUint(found[root]["guid"].Value, 10, 64) // 0 = unknown
 	}
 }
@@ -398,17 +398,17 @@ func (d *diskRun) export(ctx context.Context) error {
 	if err := d.exportPool(ctx); err != nil {
 		return err
 	}
-	d.Log(fmt.Sprintf("%s: disk %s (%s) may be removed", d.job.Name, d.name, d.state))
+	d.Env.Log(fmt.Sprintf("%s: disk %s (%s) may be removed", d.session.Job.Name, d.Name, d.state))
 	return d.state.Next(decide.DiskExport, d.run.Started)
 }
 
 func (d *diskRun) exportPool(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
-	defer d.activity("exporting pool %s", d.state.Pool)()
+	defer d.session.Activity("exporting pool %s", d.state.Pool)()
 	l := retry.Loop{
 		Try: func(ctx context.Context, _ int) error {
-			return hosts.Run(ctx, d.host, hosts.OpExportPool, zfs.PoolExport{GUID: d.state.GUID})
+			return hosts.Run(ctx, d.Host, hosts.OpExportPool, zfs.PoolExport{GUID: d.state.GUID})
 		},
 		Retryable: func(err, _ error) bool { return errors.Is(err, &zfs.Error{Kind: zfs.Busy}) },
 		Pause:     func(_ error, n int) (time.Duration, bool) { return retry.Backoff(n), n <= exportRetries },
@@ -421,8 +421,8 @@ func (d *diskRun) exportPool(ctx context.Context) error {
 
 // failTarget adds the error of a disk to the record of a target.
 func (w *jobRun) failTarget(i int, err error) {
-	d := w.disk(w.targets[i])
+	d := w.disk(w.session.Targets[i])
 	d.fail(err)
 	w.run.Targets[i].FailDisk(d.err)
-	w.Log(w.job.Name + ": " + w.targets[i].name + ": " + err.Error())
+	w.Env.Log(w.session.Job.Name + ": " + w.session.Targets[i].Name + ": " + err.Error())
 }

@@ -89,7 +89,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the parent did not diverge")
 			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldSnapshots(t, "src/a", "dst/copy/a", aside[0]), "no hold on the renamed copy")
 
-			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
+			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
 			require.Equal(t, "zfs destroy -r "+aside[0], st.Jobs[0].Diverged[0].Destroy)
 			require.False(t, st.Failed)
@@ -346,7 +346,7 @@ func TestRenamingIsReported(t *testing.T) {
 			r.fail(zfs.OpRename, "dst/copy/a", errors.New("forbidden"))
 		}
 		var reported []string
-		_, _ = New(r.dir, r, r.runner(t).Now, func(s string) { reported = append(reported, s) }).Run(t.Context(), r.job, true)
+		_, _ = New(r.dir, r, r.runner(t).Env.Now, func(s string) { reported = append(reported, s) }).Run(t.Context(), r.job, true)
 		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "dst/copy/a is renamed to"), "%v", reported)
 		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "zfs destroy -r dst/copy/a.zxfer-"), "%v", reported)
 	}

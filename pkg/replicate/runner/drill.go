@@ -29,16 +29,16 @@ type DrillOptions struct {
 // skipsDrill reports whether a pause makes a scheduled drill do nothing. It refuses a manual drill of
 // a paused job. A pause of transfers does not affect drills.
 func (r *Runner) skipsDrill(j *replicate.Job) (bool, error) {
-	p, err := statedir.Paused(r.StateDir, j.Name, r.Now())
+	p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now())
 	switch {
 	case err != nil:
 		return false, err
-	case p.State(r.Now()) != decide.Paused:
+	case p.State(r.Env.Now()) != decide.Paused:
 		return false, nil
 	case !r.Scheduled:
 		return false, p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
 	}
-	r.Log(j.Name + ": " + p.Text(stampLocal) + ": no drill")
+	r.Env.Log(j.Name + ": " + p.Text(stampLocal) + ": no drill")
 	return true, nil
 }
 
@@ -59,7 +59,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	if skip, err := r.skipsDrill(j); skip || err != nil {
 		return nil, err
 	}
-	store, err := statedir.Open(r.StateDir, j.Name)
+	store, err := statedir.Open(r.Env.StateDir, j.Name)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
@@ -79,7 +79,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	if len(w.targets) == 0 {
+	if len(w.session.Targets) == 0 {
 		return nil, fault.Usagef("", "job %q has no [[job.target]], so it has no copy to drill", j.Name)
 	}
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
@@ -87,7 +87,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 		rec: &statedir.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*statedir.DrillResult{}}}
 	err = d.drillInTime(ctx)
 	d.rec.Notes = w.run.Notes
-	d.rec.Conclude(r.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
+	d.rec.Conclude(r.Env.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	known.Record(d.rec)
 	if stored := store.SaveDrill(d.rec, known); stored != nil {
 		err = errors.Join(err, fmt.Errorf("cannot store the record of the drill: %w", stored))
@@ -98,7 +98,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 
 // drillInTime ends the drill at its deadline.
 func (d *drillRun) drillInTime(ctx context.Context) error {
-	limit := d.limit()
+	limit := drillLimit(d.session.Job, d.Env.Now())
 	if limit == 0 {
 		return d.drillTargets(ctx)
 	}
@@ -108,42 +108,41 @@ func (d *drillRun) drillInTime(ctx context.Context) error {
 	return d.drillTargets(ctx)
 }
 
-// limit returns how long the drill may take, 0 = forever. Without a limit, one huge or endless copy would
+// drillLimit returns how long the drill may take, 0 = forever. Without a limit, one huge or endless copy would
 // prevent all drills that are due later.
-func (d *drillRun) limit() time.Duration {
-	if d.job.Drill == nil {
+func drillLimit(j *replicate.Job, now time.Time) time.Duration {
+	if j.Drill == nil {
 		return 0
 	}
-	now := d.Now()
-	if e, err := calendar.Parse(d.job.Drill.Schedule); err == nil && d.job.Drill.Deadline == 0 {
+	if e, err := calendar.Parse(j.Drill.Schedule); err == nil && j.Drill.Deadline == 0 {
 		if next, ok := e.Next(now); ok {
 			return next.Add(drillGrace).Sub(now).Round(time.Minute)
 		}
 	}
-	return time.Duration(d.job.Drill.Deadline)
+	return time.Duration(j.Drill.Deadline)
 }
 
 // drillTargets drills one copy at a time to leave disk time to others. A copy that the last drill did not
 // finish comes last.
 func (d *drillRun) drillTargets(ctx context.Context) error {
-	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, NoAncestors: true})
+	_, err := d.jobRun.session.Source.List(ctx, hosts.ListQuery{Dataset: d.jobRun.session.Source.At.Name, NoAncestors: true})
 	if d.sourceDown = err != nil; d.sourceDown {
 		d.note("drilling copies without comparing them to the source: %v", err)
 	}
 	var errs []error
 	var copies, again []*drillCopy
 	d.findDisks(ctx)
-	for _, t := range d.jobRun.targets {
+	for _, t := range d.jobRun.session.Targets {
 		if disk := d.disk(t); disk != nil && disk.state.State != decide.DiskPresent { // a run may export it at any time
 			d.note("%s", disk.skipped())
 			continue
 		}
 		found, err := d.prepare(ctx, t)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("target %s: %w", t.name, err))
+			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, err))
 		}
 		for _, c := range found {
-			if last := d.known.Copies[c.rec.Source][t.name]; last != nil && last.Outcome == statedir.NotFinished {
+			if last := d.known.Copies[c.rec.Source][t.Name]; last != nil && last.Outcome == statedir.NotFinished {
 				again = append(again, c)
 			} else {
 				copies = append(copies, c)
@@ -164,30 +163,30 @@ func (d *drillRun) drillTargets(ctx context.Context) error {
 
 // prepare destroys the clones of killed drills of a target, and returns its copies.
 func (d *drillRun) prepare(ctx context.Context, t *side) (out []*drillCopy, err error) {
-	root := t.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
+	root := t.Target.CopyOf(d.jobRun.session.Source.At.Name, d.jobRun.session.Source.At.Name)
 	if root == "" {
-		return nil, fmt.Errorf("%s has no copy of %s", t.at, d.jobRun.source.at)
+		return nil, fmt.Errorf("%s has no copy of %s", t.At, d.jobRun.session.Source.At)
 	}
-	listed := d.activity("listing %s", t.at)
-	listing, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, NoAncestors: true})
+	listed := d.session.Activity("listing %s", t.At)
+	listing, err := t.List(ctx, hosts.ListQuery{Dataset: root, Recursive: d.session.Job.Recursive, Newest: true, NoAncestors: true})
 	listed()
 	if err != nil {
 		return nil, err
 	}
 	copies := d.copies(t, root, &listing)
 	if len(copies) == 0 {
-		return nil, fault.Failf(d.command("run "+d.job.Name), "%s: no copy", t.at)
+		return nil, fault.Failf(d.Env.Command("run "+d.session.Job.Name), "%s: no copy", t.At)
 	}
-	left := zfs.DrillClones{Job: d.job.Name}
+	left := zfs.DrillClones{Job: d.session.Job.Name}
 	for _, c := range listing.Datasets {
 		left.Datasets = append(left.Datasets, c.Name)
 	}
-	if err := t.removeClones(ctx, left); err != nil {
+	if err := t.RemoveClones(ctx, left); err != nil {
 		return nil, err
 	}
 	for _, name := range copies {
-		out = append(out, &drillCopy{drillRun: d, t: t, as: d.job.DrillAt(t.target),
-			rec: &statedir.DrillResult{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}})
+		out = append(out, &drillCopy{drillRun: d, t: t, as: d.session.Job.DrillAt(t.Target),
+			rec: &statedir.DrillResult{Source: name, To: t.Name, Target: t.Target.CopyOf(d.jobRun.session.Source.At.Name, name)}})
 	}
 	return out, nil
 }
@@ -195,15 +194,15 @@ func (d *drillRun) prepare(ctx context.Context, t *side) (out []*drillCopy, err 
 // copies returns the source datasets that the target has, or should have, a copy of. It skips
 // intermediate datasets that never had snapshots.
 func (d *drillRun) copies(t *side, root string, listing *zfs.Listing) (names []string) {
-	above := d.jobRun.source.at.Name
+	above := d.jobRun.session.Source.At.Name
 	for _, c := range listing.Datasets {
 		source := above + strings.TrimPrefix(c.Name, root)
-		if len(c.Snapshots()) > 0 && d.job.SelectsByName(t.target, above, source) {
+		if len(c.Snapshots()) > 0 && d.session.Job.SelectsByName(t.Target, above, source) {
 			names = append(names, source)
 		}
 	}
-	for source, known := range d.state.Datasets {
-		if a := known.Targets[t.name]; a != nil && !a.Success.IsZero() && !slices.Contains(names, source) {
+	for source, known := range d.session.State.Datasets {
+		if a := known.Targets[t.Name]; a != nil && !a.Success.IsZero() && !slices.Contains(names, source) {
 			names = append(names, source)
 		}
 	}
@@ -213,12 +212,12 @@ func (d *drillRun) copies(t *side, root string, listing *zfs.Listing) (names []s
 
 // alert runs the job's alert unless the drill succeeded.
 func (d *drillRun) alert(ctx context.Context) {
-	if d.job.Alert == nil || d.rec.Outcome == outcome.Done {
+	if d.session.Job.Alert == nil || d.rec.Outcome == outcome.Done {
 		return
 	}
 	like := &statedir.Run{Started: d.rec.Started, Outcome: d.rec.Outcome, Error: d.rec.FirstError()}
-	env := append(HookEnvironment("alert", d.job, like), "ZXFER_DRILL="+d.rec.Outcome)
-	if err := d.hook(context.WithoutCancel(ctx), d.job.Alert, "alert", env, d.rec); err != nil {
-		d.Log(d.job.Name + ": alert: " + err.Error())
+	env := append(HookEnvironment("alert", d.session.Job, like), "ZXFER_DRILL="+d.rec.Outcome)
+	if err := d.hook(context.WithoutCancel(ctx), d.session.Job.Alert, "alert", env, d.rec); err != nil {
+		d.Env.Log(d.session.Job.Name + ": alert: " + err.Error())
 	}
 }

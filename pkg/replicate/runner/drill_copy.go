@@ -51,7 +51,7 @@ func (c *drillCopy) drill(ctx context.Context) {
 		c.rec.Outcome = outcome.Interrupted
 	}
 	c.rec.Error, c.rec.Hint = err.Error(), fault.HintOf(err)
-	c.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.job.Name, c.t.name, c.rec.Target, c.rec.DisplayOutcome(), c.rec.Error))
+	c.Env.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.session.Job.Name, c.t.Name, c.rec.Target, c.rec.DisplayOutcome(), c.rec.Error))
 }
 
 func (c *drillCopy) verify(ctx context.Context) (err error) {
@@ -59,12 +59,12 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 		return err
 	}
 	snapshot := c.rec.Target + "@" + c.rec.Snapshot
-	defer c.activity("drilling %s of %s", snapshot, c.t.name)()
+	defer c.session.Activity("drilling %s of %s", snapshot, c.t.Name)()
 	c.clone, err = hosts.Call(ctx, c.t, hosts.OpCreateDrillClone,
-		zfs.DrillClone{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
+		zfs.DrillClone{Snapshot: snapshot, Job: c.session.Job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
-		if destroyed := c.t.removeClones(ctx, zfs.DrillClones{Job: c.job.Name, Datasets: []string{c.rec.Target}}); destroyed != nil {
-			c.note("%s: cannot destroy the clone of %s, the next drill retries: %v", c.t.name, snapshot, destroyed)
+		if destroyed := c.t.RemoveClones(ctx, zfs.DrillClones{Job: c.session.Job.Name, Datasets: []string{c.rec.Target}}); destroyed != nil {
+			c.note("%s: cannot destroy the clone of %s, the next drill retries: %v", c.t.Name, snapshot, destroyed)
 		}
 	}()
 	if err != nil {
@@ -92,23 +92,23 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 
 // canReadFiles reports whether both hosts can read files. A host without zxfer cannot.
 func (c *drillCopy) canReadFiles(ctx context.Context) bool {
-	return c.t.host.Require(ctx, hosts.OpReadFiles) == nil &&
-		(c.sourceSnapshot == "" || c.jobRun.source.host.Require(ctx, hosts.OpReadFiles) == nil)
+	return c.t.Host.Require(ctx, hosts.OpReadFiles) == nil &&
+		(c.sourceSnapshot == "" || c.jobRun.session.Source.Host.Require(ctx, hosts.OpReadFiles) == nil)
 }
 
 // listBoth lists both sides, since runs may have changed them, and picks the most recent common
 // snapshot, or the copy's most recent one.
 func (c *drillCopy) listBoth(ctx context.Context) error {
-	target, err := c.t.list(ctx, hosts.ListQuery{Dataset: c.rec.Target, Versions: true, NoAncestors: true})
+	target, err := c.t.List(ctx, hosts.ListQuery{Dataset: c.rec.Target, Versions: true, NoAncestors: true})
 	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
 	target.DropSnapshots(zfs.HealPrefix) // heal snapshots can be neither mounted nor cloned
 	if c.target = target.Find(c.rec.Target); c.target == nil || len(c.target.Snapshots()) == 0 {
-		return c.badCopy(c.command("run "+c.job.Name), "no copy, or it has no snapshot")
+		return c.badCopy(c.Env.Command("run "+c.session.Job.Name), "no copy, or it has no snapshot")
 	}
 	if !c.sourceDown {
-		source, err := c.jobRun.source.list(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, NoAncestors: true})
+		source, err := c.jobRun.session.Source.List(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, NoAncestors: true})
 		if err != nil {
 			c.note("%s is not compared: %v", c.rec.Target, err)
 		}
@@ -138,9 +138,9 @@ func (c *drillCopy) chooseSnapshot() {
 // loaded.
 func (c *drillCopy) errLocked(ctx context.Context) error {
 	root := cmp.Or(c.target.Get("encryptionroot"), c.rec.Target)
-	hint := "set drill.key_file to a file with its key on " + c.t.host.Label()
-	if c.t.host.Require(ctx, hosts.OpReadFiles) != nil {
-		hint = c.t.host.At().Prompt("zfs", "load-key", root)
+	hint := "set drill.key_file to a file with its key on " + c.t.Host.Label()
+	if c.t.Host.Require(ctx, hosts.OpReadFiles) != nil {
+		hint = c.t.Host.At().Prompt("zfs", "load-key", root)
 	}
 	return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpLoadKey, Subject: root,
 		Detail: "its key is not loaded: its blocks are readable, but the key was not tested", Hint: hint}
@@ -152,11 +152,11 @@ func (c *drillCopy) runCommand(ctx context.Context) error {
 	if len(as.Command) == 0 || c.target.Type == zfs.Volume {
 		return nil
 	}
-	defer c.activity("running %s in the clone of %s", as.Command[0], c.rec.Target)()
+	defer c.session.Activity("running %s in the clone of %s", as.Command[0], c.rec.Target)()
 	// No retry after a lost connection: the command may still be running.
-	out, err := hosts.Call(ctx, c.t.host, hosts.OpRunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
+	out, err := hosts.Call(ctx, c.t.Host, hosts.OpRunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
 		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
-			"ZXFER_DRILL_JOB=" + c.job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
+			"ZXFER_DRILL_JOB=" + c.session.Job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
 	if err = replicate.InKeys(err); errors.Is(err, hosts.ErrLost) {
 		return fault.Interrupt("", err)
 	}
@@ -166,7 +166,7 @@ func (c *drillCopy) runCommand(ctx context.Context) error {
 	c.rec.Command, c.rec.Output = "passed", out.Output
 	if out.Failure != "" {
 		c.rec.Command = "failed"
-		return c.badCopy("to show its output: zxfer replicate log --drills --json "+c.job.Name+c.Flags, "%s: %s", as.Command[0], out.Failure)
+		return c.badCopy("to show its output: zxfer replicate log --drills --json "+c.session.Job.Name+c.Env.Flags, "%s: %s", as.Command[0], out.Failure)
 	}
 	return nil
 }

@@ -74,8 +74,7 @@ func TestDrillLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
-			d := &drillRun{jobRun: &jobRun{Runner: &Runner{Now: func() time.Time { return now }}, job: &replicate.Job{Drill: c.drill}}}
-			require.Equal(t, c.want, d.limit())
+			require.Equal(t, c.want, drillLimit(&replicate.Job{Drill: c.drill}, now))
 		})
 	}
 }

@@ -61,7 +61,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 	}
 	if target.Read != source.Read || target.Bytes != source.Bytes || target.Files != source.Files {
 		return c.badCopy(c.differenceHint(),
-			"%s read %d of %d files with %d bytes, but the source has %d of %d with %d", c.t.host.Label(),
+			"%s read %d of %d files with %d bytes, but the source has %d of %d with %d", c.t.Host.Label(),
 			target.Read, target.Files, target.Bytes, source.Read, source.Files, source.Bytes)
 	}
 	if target.BlockSizes != source.BlockSizes {
@@ -74,7 +74,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 // find it, and only people can know which side is right.
 func (c *drillCopy) differenceHint() string {
 	return "compare it on both sides before you overwrite one: a drill cannot know which one is right\n" +
-		"to compare the same files again: " + c.command("drill --seed "+fmt.Sprint(c.Seed)+" "+c.job.Name)
+		"to compare the same files again: " + c.Env.Command("drill --seed "+fmt.Sprint(c.Seed)+" "+c.session.Job.Name)
 }
 
 // digests queries both sides concurrently.

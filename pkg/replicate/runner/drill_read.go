@@ -24,7 +24,7 @@ import (
 
 // stream reads the copy as a send stream. If both sides are encrypted, a raw stream needs no key.
 func (c *drillCopy) stream(ctx context.Context) error {
-	raw := c.target.Encrypted() && (c.source == nil || c.source.Encrypted()) && !c.t.transfer.Decrypt
+	raw := c.target.Encrypted() && (c.source == nil || c.source.Encrypted()) && !c.t.Transfer.Decrypt
 	size, keyFile := "logicalreferenced", c.as.KeyFile
 	if raw {
 		size, keyFile = "referenced", ""
@@ -60,10 +60,10 @@ func (c *drillCopy) stream(ctx context.Context) error {
 // size.
 func (c *drillCopy) withProgress(ctx context.Context, size string, share float64, read func(progress func(transfer.Progress)) (uint64, error)) error {
 	name := c.rec.Target + "@" + c.rec.Snapshot
-	found, _ := c.t.properties(ctx, []string{name}, size) // on error the total is unknown
+	found, _ := c.t.Properties(ctx, []string{name}, size) // on error the total is unknown
 	all, _ := strconv.ParseUint(found[name][size].Value, 10, 64)
 	total := uint64(float64(all) * share)
-	rep, began := c.reporter(c.job.Name, c.t.name), time.Now()
+	rep, began := c.Env.ReportTo(c.session.Job.Name, c.t.Name), time.Now()
 	rep.Started(1, &plan.Dataset{Source: c.rec.Target, Steps: []plan.Step{{Send: zfs.SendSpec{To: c.rec.Snapshot}, Bytes: total}}}, 0)
 	_, tell := connect.Watch(total, func(p connect.Progress) { rep.Progress(1, p) })
 	bytes, err := read(tell)
@@ -87,7 +87,7 @@ func readBoth[D any](ctx context.Context, c *drillCopy, name, keyFile string, pr
 	if c.sourceSnapshot != "" {
 		c.rec.Compared, c.rec.Note = false, ""
 		g.Go(func() (err error) {
-			source, err = read(gctx, c.jobRun.source, c.sourceSnapshot, "", nil)
+			source, err = read(gctx, c.jobRun.session.Source, c.sourceSnapshot, "", nil)
 			if c.rec.Compared, c.sourceErr = err == nil, err; err != nil {
 				c.rec.Note = "not compared: " + err.Error()
 			}
@@ -121,8 +121,8 @@ func (c *drillCopy) checkReadError(ctx context.Context, err error) error {
 // destruction.
 func (c *drillCopy) healHint(ctx context.Context) string {
 	pool := zfs.PoolOf(c.rec.Target)
-	hint := "scrub its pool: " + c.t.host.Command("zpool", "scrub", "-w", pool) + "\n"
-	if facts, err := c.t.host.Facts(ctx); err == nil && !preflight.CanHeal(facts.ZFS) {
+	hint := "scrub its pool: " + c.t.Host.Command("zpool", "scrub", "-w", pool) + "\n"
+	if facts, err := c.t.Host.Facts(ctx); err == nil && !preflight.CanHeal(facts.ZFS) {
 		return hint + "OpenZFS " + facts.ZFS + " cannot heal blocks: restore or send the damaged files"
 	}
 	return hint + "then repair it from its source: " + c.healCommand()

@@ -445,7 +445,7 @@ func TestDrillReportsProgress(t *testing.T) {
 		t.Helper()
 		all, last = nil, connect.Progress{}
 		run := r.runner(t)
-		run.Reporter = func(_, target string) send.Reporter {
+		run.Env.Reporter = func(_, target string) send.Reporter {
 			if target == "" {
 				return nil
 			}

@@ -30,21 +30,21 @@ const maxListingAge = 10 * time.Second
 func (w *jobRun) listTargets(ctx context.Context, v *replicate.Survey) (all map[*side]*earlyListing, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	all = map[*side]*earlyListing{}
-	for _, t := range w.targets {
-		if w.heldBatch(t) != nil || w.disk(t) != nil || len(v.DatasetsFor(t.name)) == 0 || len(v.ToConfirm()) > 0 {
+	for _, t := range w.session.Targets {
+		if w.heldBatch(t) != nil || w.disk(t) != nil || len(v.DatasetsFor(t.Name)) == 0 || len(v.ToConfirm()) > 0 {
 			continue
 		}
 		l := &earlyListing{began: time.Now(), done: make(chan struct{}), batch: send.Batch{Survey: *v.Source, Newest: listsNewest(t), Request: send.Request{
-			Source: w.source.at, Target: t.at, Settings: t.transfer.Settings,
-			Plan: plan.Request{Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive},
+			Source: w.session.Source.At, Target: t.At, Settings: t.Transfer.Settings,
+			Plan: plan.Request{Source: v.Root, Target: t.At.Name, Recursive: w.session.Job.Recursive},
 		}}}
 		if len(v.Unchanged) > 0 {
-			l.batch.Copies = v.CopiesToList(t.target)
+			l.batch.Copies = v.CopiesToList(t.Target)
 		}
 		all[t] = l
 		go func() {
 			defer close(l.done)
-			l.listing, l.err = send.ListTarget(ctx, &l.batch, w.hosts)
+			l.listing, l.err = send.ListTarget(ctx, &l.batch, w.Env.Hosts)
 		}()
 	}
 	return all, func() {

@@ -87,30 +87,30 @@ type failover struct {
 
 // newFailover selects the target and observes both sides.
 func (w *jobRun) newFailover(ctx context.Context, o FailoverOptions, sourceUnknown bool, schema string) (*failover, error) {
-	f := &failover{jobRun: w, FailoverOptions: o, root: w.source.at.Name, sourceUnknown: sourceUnknown}
-	f.result = &Failover{Schema: schema, Job: w.job.Name, Source: w.job.Source, DryRun: o.DryRun, Steps: []*FailoverStep{}, Notes: []string{}, Next: []string{}}
+	f := &failover{jobRun: w, FailoverOptions: o, root: w.session.Source.At.Name, sourceUnknown: sourceUnknown}
+	f.result = &Failover{Schema: schema, Job: w.session.Job.Name, Source: w.session.Job.Source, DryRun: o.DryRun, Steps: []*FailoverStep{}, Notes: []string{}, Next: []string{}}
 	var names []string
-	for _, t := range w.targets {
-		if names = append(names, t.name); o.Target == "" && len(w.targets) == 1 || t.name == o.Target {
+	for _, t := range w.session.Targets {
+		if names = append(names, t.Name); o.Target == "" && len(w.session.Targets) == 1 || t.Name == o.Target {
 			f.t = t
 		}
 	}
 	switch {
-	case len(w.targets) == 0:
-		return f, fault.Usagef("", "job %q has no [[job.target]], so it has no copy", w.job.Name)
+	case len(w.session.Targets) == 0:
+		return f, fault.Usagef("", "job %q has no [[job.target]], so it has no copy", w.session.Job.Name)
 	case f.t == nil && o.Target == "":
-		return f, fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has %s: which copy becomes the source?", w.job.Name, english.Plural(len(names), "target", ""))
+		return f, fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has %s: which copy becomes the source?", w.session.Job.Name, english.Plural(len(names), "target", ""))
 	case f.t == nil:
-		return f, fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has no target %q", w.job.Name, o.Target)
+		return f, fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has no target %q", w.session.Job.Name, o.Target)
 	}
-	f.copyRoot = f.t.target.CopyOf(f.root, f.root)
+	f.copyRoot = f.t.Target.CopyOf(f.root, f.root)
 	if f.copyRoot == "" {
-		return f, fault.Usagef("", "%s cannot have a copy of %s", f.t.target.To, w.job.Source)
+		return f, fault.Usagef("", "%s cannot have a copy of %s", f.t.Target.To, w.session.Job.Source)
 	}
-	f.result.Target, f.result.Copy = f.t.name, f.copyEndpoint().String()
-	if f.t.target.Disk != nil {
+	f.result.Target, f.result.Copy = f.t.Name, f.copyEndpoint().String()
+	if f.t.Target.Disk != nil {
 		return f, fault.Refusef("import its pool, then restore from it: zxfer restore "+f.result.Copy+" NEW_DATASET",
-			"target %s is on a disk that comes and goes: its copy cannot become the source", f.t.name)
+			"target %s is on a disk that comes and goes: its copy cannot become the source", f.t.Name)
 	}
 	return f, cmp.Or(f.observe(ctx), f.checkHandover())
 }
@@ -119,21 +119,21 @@ func (w *jobRun) newFailover(ctx context.Context, o FailoverOptions, sourceUnkno
 // leave two writable sides, because its copy may be the source already.
 func (f *failover) checkHandover() error {
 	r := f.source.Role
-	if r.Kind != zfs.RoleHandover || f.source.at == f.root && r.Job == f.job.Name && r.Target == f.t.name {
+	if r.Kind != zfs.RoleHandover || f.source.at == f.root && r.Job == f.session.Job.Name && r.Target == f.t.Name {
 		return nil
 	}
-	return fault.Refusef("complete or end that switch: "+f.command("switch "+r.Job+" "+r.Target), "a switch replaces %s, started %s", f.result.Source, r.Describe())
+	return fault.Refusef("complete or end that switch: "+f.Env.Command("switch "+r.Job+" "+r.Target), "a switch replaces %s, started %s", f.result.Source, r.Describe())
 }
 
 // observe reads the roles of both sides.
 func (f *failover) observe(ctx context.Context) error {
-	done := f.activity("reading the roles of source and copy")
+	done := f.session.Activity("reading the roles of source and copy")
 	defer done()
-	f.target = f.t.observe(ctx, f.copyRoot)
+	f.target = observe(ctx, f.t, f.copyRoot)
 	if f.target.err != nil && !f.TargetLost {
-		if f.source = f.jobRun.source.observe(ctx, f.root); f.source.Role.Kind == zfs.RoleHandover {
-			return fault.Failf("when it returns, complete the switch: "+f.command("switch "+f.job.Name+" "+f.t.name)+
-				"\nif it is lost and its copy never became the source: "+f.command("switch --abort --target-lost "+f.job.Name+" "+f.t.name), "%w", f.target.err)
+		if f.source = observe(ctx, f.jobRun.session.Source, f.root); f.source.Role.Kind == zfs.RoleHandover {
+			return fault.Failf("when it returns, complete the switch: "+f.Env.Command("switch "+f.session.Job.Name+" "+f.t.Name)+
+				"\nif it is lost and its copy never became the source: "+f.Env.Command("switch --abort --target-lost "+f.session.Job.Name+" "+f.t.Name), "%w", f.target.err)
 		}
 		return f.target.err
 	}
@@ -141,10 +141,10 @@ func (f *failover) observe(ctx context.Context) error {
 		return fault.Refusef("omit --target-lost", "%s can be reached", f.result.Copy)
 	}
 	if !f.TargetLost && !f.target.Exists {
-		return fault.Refusef(f.command("run "+f.job.Name), "%s: no copy of job %q", f.result.Copy, f.job.Name)
+		return fault.Refusef(f.Env.Command("run "+f.session.Job.Name), "%s: no copy of job %q", f.result.Copy, f.session.Job.Name)
 	}
 	if !f.sourceUnknown {
-		f.source = f.jobRun.source.observe(ctx, f.root)
+		f.source = observe(ctx, f.jobRun.session.Source, f.root)
 	}
 	f.state = decide.ObserveRoles(f.source.RoleSide, f.target.RoleSide)
 	f.result.State = f.state
@@ -160,7 +160,7 @@ func (f *failover) permit(event decide.RoleEvent) error {
 	if f.source.err != nil {
 		err = fault.Refusef(fault.HintOf(err), "%w: %w", err, f.source.err)
 	}
-	return f.refuseRole(err, f.t.name, f.result.Copy, f.result.Source, f.target, f.source)
+	return f.refuseRole(err, f.t.Name, f.result.Copy, f.result.Source, f.target, f.source)
 }
 
 // requireOwner refuses a host on which this user must not change properties. A restricted key
@@ -168,8 +168,8 @@ func (f *failover) permit(event decide.RoleEvent) error {
 func (f *failover) requireOwner(ctx context.Context, s *side, dataset string) error {
 	err := hosts.Run(ctx, s, hosts.OpSetProperties, zfs.PropertyChange{Dataset: dataset})
 	if errors.Is(err, hosts.ErrForbidden) {
-		return fault.Refusef("run the same command on "+s.host.Label()+", or with a key without restrictions",
-			"%s: a restricted key cannot change roles: %w", s.host.Label(), err)
+		return fault.Refusef("run the same command on "+s.Host.Label()+", or with a key without restrictions",
+			"%s: a restricted key cannot change roles: %w", s.Host.Label(), err)
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (f *failover) requireOwner(ctx context.Context, s *side, dataset string) er
 func (f *failover) add(s *side, text string, do func(context.Context) error) {
 	step := &FailoverStep{Text: text, do: do}
 	if s != nil {
-		step.Host = s.host.Label()
+		step.Host = s.Host.Label()
 	}
 	f.result.Steps = append(f.result.Steps, step)
 }
@@ -212,9 +212,9 @@ func (f *failover) carryOut(ctx context.Context) error {
 			continue
 		}
 		if ctx.Err() != nil {
-			return fault.Interrupt("run the same command again, to complete it", fmt.Errorf("job %q: interrupted: %w", f.job.Name, context.Cause(ctx)))
+			return fault.Interrupt("run the same command again, to complete it", fmt.Errorf("job %q: interrupted: %w", f.session.Job.Name, context.Cause(ctx)))
 		}
-		f.Log(f.job.Name + ": " + s.Line())
+		f.Env.Log(f.session.Job.Name + ": " + s.Line())
 		if err := s.do(ctx); err != nil {
 			err = fmt.Errorf("%s: %w", s.Line(), err)
 			if any && fault.ClassOf(err) == fault.Refused {
@@ -241,11 +241,11 @@ func (f *failover) again(flags string) string {
 	if f.result.Schema == SwitchSchema {
 		verb = "switch"
 	}
-	target := f.t.name
+	target := f.t.Name
 	if f.SourceUnknown { // no job file names targets
 		target = f.copyRoot
 	}
-	return f.command(strings.Join(strings.Fields(strings.Join([]string{verb, flags, f.job.Name, target}, " ")), " "))
+	return f.Env.Command(strings.Join(strings.Fields(strings.Join([]string{verb, flags, f.session.Job.Name, target}, " ")), " "))
 }
 
 // newRoleID returns a random ID of a fail over.
@@ -257,13 +257,13 @@ func newRoleID() string {
 
 // newRole returns the role that a side gets in a new fail over.
 func (f *failover) newRole(kind zfs.RoleKind, before string) zfs.Role {
-	return zfs.Role{Kind: kind, ID: newRoleID(), Before: before, Job: f.job.Name, Target: f.t.name, Since: f.Now()}
+	return zfs.Role{Kind: kind, ID: newRoleID(), Before: before, Job: f.session.Job.Name, Target: f.t.Name, Since: f.Env.Now()}
 }
 
 // listCopy lists the copy with its descendants and versions.
 func (f *failover) listCopy(ctx context.Context) (err error) {
-	defer f.activity("listing %s", f.result.Copy)()
-	f.listed, err = f.t.list(ctx, hosts.ListQuery{Dataset: f.copyRoot, Recursive: f.job.Recursive, Versions: true})
+	defer f.session.Activity("listing %s", f.result.Copy)()
+	f.listed, err = f.t.List(ctx, hosts.ListQuery{Dataset: f.copyRoot, Recursive: f.session.Job.Recursive, Versions: true})
 	if err == nil && len(f.listed.Datasets) == 0 {
 		err = fmt.Errorf("%s: no such dataset", f.result.Copy)
 	}
@@ -285,7 +285,7 @@ func (f *failover) copies() (out []*zfs.Dataset) {
 // name, and it is not mounted at boot.
 func (f *failover) wasSource(d *zfs.Dataset) bool {
 	source := f.root + strings.TrimPrefix(d.Name, f.copyRoot)
-	if !f.job.SelectsName(f.root, source) || !f.t.target.SelectsName(f.root, source) || len(d.Snapshots()) == 0 {
+	if !f.session.Job.SelectsName(f.root, source) || !f.t.Target.SelectsName(f.root, source) || len(d.Snapshots()) == 0 {
 		return false
 	}
 	canmount := d.Properties["canmount"]
@@ -317,23 +317,23 @@ func (f *failover) hold(s *side, datasets []*zfs.Dataset, guids map[uint64]bool)
 	}
 	f.add(s, "hold "+english.Plural(len(names), "common snapshot", ""), func(ctx context.Context) error {
 		f.recordHolds(s, names)
-		return s.place(ctx, replicate.Tag(f.job.Name, f.t.name), names)
+		return s.Place(ctx, replicate.Tag(f.session.Job.Name, f.t.Name), names)
 	})
 }
 
 // recordHolds records snapshots of a side that may have the job's hold. Without the record, holds --gc
 // releases them, unless this host has no records of the job.
 func (f *failover) recordHolds(s *side, names []string) {
-	st := f.jobRun.state
+	st := f.jobRun.session.State
 	switch {
 	case st.LastRun == nil:
 		return
 	case s == f.t:
-		st.MayHoldCopies(f.t.name, names, func(copied string) string { return f.root + strings.TrimPrefix(copied, f.copyRoot) })
+		st.MayHoldCopies(f.t.Name, names, func(copied string) string { return f.root + strings.TrimPrefix(copied, f.copyRoot) })
 	default:
-		st.MayHold(f.t.name, names)
+		st.MayHold(f.t.Name, names)
 	}
-	if err := f.store.Save(st); err != nil {
+	if err := f.session.Store.Save(st); err != nil {
 		f.note("cannot record holds: %v", err)
 	}
 }

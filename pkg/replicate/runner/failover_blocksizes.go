@@ -17,7 +17,7 @@ func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 	for _, d := range s.reads.Datasets {
 		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
 		base, common := lastCommon(d, copied)
-		if !common || d.Type != zfs.Filesystem || d.Encrypted() && !s.t.transfer.Decrypt || s.compared[base.GUID] {
+		if !common || d.Type != zfs.Filesystem || d.Encrypted() && !s.t.Transfer.Decrypt || s.compared[base.GUID] {
 			continue
 		}
 		at, _ := copied.SnapshotOf(base.GUID)
@@ -37,7 +37,7 @@ func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 		}
 		s.compared[base.GUID] = true
 	}
-	risks, err := send.CompareBlockSizes(ctx, s.t.host, s.jobRun.source.host, pairs, func(title string) func() { return s.activity("%s", title) })
+	risks, err := send.CompareBlockSizes(ctx, s.t.Host, s.jobRun.session.Source.Host, pairs, func(title string) func() { return s.session.Activity("%s", title) })
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *roleSwitch) checkBlockSizesNow(ctx context.Context) error {
 func (s *roleSwitch) rewriteHint() string {
 	const rewrite = "replace each by a copy of itself (cp -a FILE FILE.new; mv FILE.new FILE)"
 	if s.target.Role.Kind == zfs.RoleSource {
-		return "to rename the former source and send in full: " + s.again("--rotate") + "\nor " + rewrite + " on " + s.t.host.Label()
+		return "to rename the former source and send in full: " + s.again("--rotate") + "\nor " + rewrite + " on " + s.t.Host.Label()
 	}
-	return rewrite + " on " + s.jobRun.source.host.Label() + "\nthen send them: " + s.command("run "+s.job.Name)
+	return rewrite + " on " + s.jobRun.session.Source.Host.Label() + "\nthen send them: " + s.Env.Command("run "+s.session.Job.Name)
 }

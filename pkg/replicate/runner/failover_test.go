@@ -490,7 +490,7 @@ func TestSwitchLocksFile(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	r, f := p.runner(t), p.jobs(t)
-	r.Log = func(text string) {
+	r.Env.Log = func(text string) {
 		if strings.Contains(text, "as standby") {
 			cancel() // otherwise it would wait for the lock
 		}

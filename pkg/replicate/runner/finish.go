@@ -67,20 +67,20 @@ func (e *ending) destroyed() bool {
 func (e *ending) planHolds() {
 	for _, h := range e.decision.HoldChanges {
 		for source, a := range h.Copies {
-			e.state.Dataset(source).Targets[h.Target] = a
+			e.session.State.Dataset(source).Targets[h.Target] = a
 		}
 	}
 	if len(e.decision.HoldChanges) == 0 {
 		return
 	}
-	if err := e.store.Save(e.state); err != nil {
+	if err := e.session.Store.Save(e.session.State); err != nil {
 		for _, h := range e.decision.HoldChanges {
 			e.note("%s: cannot place holds: %v", h.Target, err)
 		}
 		return
 	}
 	for _, h := range e.decision.HoldChanges {
-		tag := replicate.Tag(e.job.Name, h.Target)
+		tag := replicate.Tag(e.session.Job.Name, h.Target)
 		s := &holdSteps{change: h, bookmark: bookmarkStep(h.Bookmarks)}
 		s.place, s.placeOnTarget = holdStep(tag, e.notHeld(tag, h.OnSource.Place)), holdStep(tag, h.OnTarget.Place)
 		s.release, s.releaseOnTarget = releaseStep(tag, h.OnSource.Drop, s.place), releaseStep(tag, h.OnTarget.Drop, s.placeOnTarget)
@@ -107,25 +107,25 @@ func (e *ending) work(ctx context.Context) {
 	for _, h := range e.holds {
 		place, release = append(place, present(h.place, h.bookmark)...), append(release, present(h.release)...)
 	}
-	e.runOn(ctx, e.source, place)
+	e.runOn(ctx, e.session.Source, place)
 	var targets sync.WaitGroup
-	for _, t := range e.targets {
+	for _, t := range e.session.Targets {
 		var steps []*step
 		for _, h := range e.holds {
-			if h.change.Target == t.name {
+			if h.change.Target == t.Name {
 				steps = append(steps, present(h.placeOnTarget, h.releaseOnTarget)...)
 			}
 		}
 		targets.Go(func() { e.runOn(ctx, t, append(steps, e.destroysOn(t)...)) })
 	}
 	targets.Wait()
-	e.runOn(ctx, e.source, slices.Concat(release, e.destroysOn(e.source), present(e.bookmarks)))
+	e.runOn(ctx, e.session.Source, slices.Concat(release, e.destroysOn(e.session.Source), present(e.bookmarks)))
 }
 
 // destroysOn returns the steps that destroy snapshots of a side.
 func (e *ending) destroysOn(s *side) (steps []*step) {
 	for _, p := range e.decision.Prunings {
-		if e.side(p.Side) == s {
+		if e.session.Side(p.Side) == s {
 			steps = append(steps, present(e.destroys[p])...)
 		}
 	}
@@ -142,8 +142,8 @@ func (e *ending) runOn(ctx context.Context, s *side, steps []*step) {
 	if slices.ContainsFunc(steps, destroys) {
 		activity = "moving holds and applying retention"
 	}
-	defer e.reporter(e.job.Name, s.targetName()).Activity(e.job.Name + ": " + activity + " on " + s.name)()
-	s.runSteps(ctx, steps)
+	defer e.Env.ReportTo(e.session.Job.Name, s.TargetName()).Activity(e.session.Job.Name + ": " + activity + " on " + s.Name)()
+	runSteps(ctx, s, steps)
 }
 
 // recordHolds records the result of moved holds. It only notes errors, because the data arrived.
@@ -158,7 +158,7 @@ func (e *ending) recordHolds(h *holdSteps) {
 		}
 		whole = false
 		if st.err != nil {
-			e.note("%s: %v", h.change.Target, wrap(st.what, st.err))
+			e.note("%s: %s: %v", h.change.Target, st.what, st.err)
 		}
 	}
 	h.change.Placed(slices.Concat(h.place.unheld(), h.release.unheld()), slices.Concat(h.placeOnTarget.unheld(), h.releaseOnTarget.unheld()), whole)

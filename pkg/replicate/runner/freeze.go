@@ -56,11 +56,11 @@ func frozenIn(names []string, frozen []freeze.Application) []freeze.Application 
 func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Application, next *relisting) error {
 	switch {
 	case len(frozen) == 0 && next == nil:
-		return hosts.Run(ctx, w.source.host, hosts.OpSnapshot, names)
+		return hosts.Run(ctx, w.session.Source.Host, hosts.OpSnapshot, names)
 	case len(frozen) == 0:
 		return next.after(ctx, names)
 	}
-	r, err := hosts.Call(ctx, w.source.host, hosts.OpSnapshotFrozen, freeze.Request{Job: w.job.Name, Snapshots: names, Applications: frozen})
+	r, err := hosts.Call(ctx, w.session.Source.Host, hosts.OpSnapshotFrozen, freeze.Request{Job: w.session.Job.Name, Snapshots: names, Applications: frozen})
 	if err != nil {
 		return withKeyHint(err)
 	}
@@ -103,8 +103,8 @@ func (w *jobRun) deniedFreezes(ctx context.Context, unmatched []replicate.Unmatc
 	deny := func(key string, err error) {
 		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
 	}
-	if len(w.job.Freeze) > 0 { // an empty request freezes nothing
-		_, err := hosts.Call(ctx, w.source.host, hosts.OpSnapshotFrozen, freeze.Request{})
+	if len(w.session.Job.Freeze) > 0 { // an empty request freezes nothing
+		_, err := hosts.Call(ctx, w.session.Source.Host, hosts.OpSnapshotFrozen, freeze.Request{})
 		if errors.Is(err, hosts.ErrForbidden) {
 			deny("freeze", withKeyHint(err))
 		}
@@ -142,7 +142,7 @@ func (w *jobRun) recordFreeze(z *freeze.Application, o freeze.Outcome, names []s
 	for _, full := range names {
 		dataset, snapshot, _ := strings.Cut(full, "@")
 		if slices.Contains(z.Datasets, dataset) {
-			w.state.Dataset(dataset).RecordFreeze(snapshot, o.Error == "")
+			w.session.State.Dataset(dataset).RecordFreeze(snapshot, o.Error == "")
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // planHandover plans the steps until the last increment has arrived.
 func (s *roleSwitch) planHandover() {
-	src := s.jobRun.source
+	src := s.jobRun.session.Source
 	if s.state == decide.Normal {
 		s.add(src, "run the job while the source is writable", s.runJob)
 		s.add(s.t, "compare block sizes, so that increments back lose no data", s.checkBlockSizesNow)
@@ -40,7 +40,7 @@ func (s *roleSwitch) planHandover() {
 // readonly=on fails halfway while a program has a file open for writing. If the source is busy, and
 // undo is set, it gets its role back.
 func (s *roleSwitch) planReadOnly(undo bool) {
-	src := s.jobRun.source
+	src := s.jobRun.session.Source
 	if slices.ContainsFunc(s.v.All, func(d *zfs.Dataset) bool { return d.Get("mounted") == "yes" }) {
 		s.add(src, fmt.Sprintf("zfs unmount %s with its descendants", s.root), func(ctx context.Context) error { return s.unmountOrUndo(ctx, undo) })
 	}
@@ -58,7 +58,7 @@ func (s *roleSwitch) unmountOrUndo(ctx context.Context, undo bool) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	stop := "stop its users, then run the same command again; list them with: " + s.jobRun.source.host.Command("fuser", "-vm", s.v.All[0].Get("mountpoint"))
+	stop := "stop its users, then run the same command again; list them with: " + s.jobRun.session.Source.Host.Command("fuser", "-vm", s.v.All[0].Get("mountpoint"))
 	if !undo {
 		return fault.Failf(stop, "%w", err)
 	}
@@ -77,7 +77,7 @@ func (s *roleSwitch) unmountSource(ctx context.Context) error {
 		if d.Type != zfs.Filesystem || d.Get("mounted") == "no" {
 			continue
 		}
-		if err := hosts.Run(ctx, s.jobRun.source, hosts.OpUnmount, d.Name); err != nil {
+		if err := hosts.Run(ctx, s.jobRun.session.Source, hosts.OpUnmount, d.Name); err != nil {
 			return err
 		}
 	}
@@ -87,27 +87,27 @@ func (s *roleSwitch) unmountSource(ctx context.Context) error {
 // runJob runs the job once, without a freeze: the applications are stopped. The copy must be complete
 // after it; other targets do not matter.
 func (s *roleSwitch) runJob(ctx context.Context) error {
-	j := *s.job
+	j := *s.session.Job
 	j.Freeze = nil
-	again, err := s.newRun(&j, s.store)
+	again, err := s.newRun(&j, s.session.Store)
 	if err != nil {
 		return err
 	}
-	again.only = s.t.name
+	again.only = s.t.Name
 	run, err := again.complete(ctx)
 	if run != nil {
 		for _, t := range run.Targets {
-			if t.Target != s.t.name {
+			if t.Target != s.t.Name {
 				continue
 			}
 			s.result.Bytes += t.Bytes
 			if t.Outcome != outcome.Done && t.Outcome != outcome.UpToDate {
-				return fault.Failf(cmp.Or(t.Hint, s.command("log "+s.job.Name)), "the run did not complete the copy: %s", cmp.Or(t.Error, run.FirstError(), t.Outcome))
+				return fault.Failf(cmp.Or(t.Hint, s.Env.Command("log "+s.session.Job.Name)), "the run did not complete the copy: %s", cmp.Or(t.Error, run.FirstError(), t.Outcome))
 			}
 			return nil
 		}
 	}
-	return cmp.Or(err, fmt.Errorf("the run did not reach target %s", s.t.name))
+	return cmp.Or(err, fmt.Errorf("the run did not reach target %s", s.t.Name))
 }
 
 // sendLast takes the last snapshots of the read-only source and sends them. It fails unless the
@@ -123,7 +123,7 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 		return err
 	}
 	var missing []string
-	for _, d := range v.DatasetsFor(s.t.name) {
+	for _, d := range v.DatasetsFor(s.t.Name) {
 		if d.Get("readonly") != "on" {
 			return fmt.Errorf("%s is writable", d.Name)
 		}
@@ -132,7 +132,7 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		if err := hosts.Run(ctx, s.jobRun.source, hosts.OpSnapshot, missing); err != nil {
+		if err := hosts.Run(ctx, s.jobRun.session.Source, hosts.OpSnapshot, missing); err != nil {
 			return err
 		}
 		if v, err = w.survey(ctx); err != nil {
@@ -147,8 +147,8 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 	if b.err != nil {
 		return b.err
 	}
-	for _, d := range v.DatasetsFor(s.t.name) { // run recorded them, unless it was not permitted
-		if copied := b.result.Target.Find(s.t.target.CopyOf(v.Root, d.Name)); copied != nil {
+	for _, d := range v.DatasetsFor(s.t.Name) { // run recorded them, unless it was not permitted
+		if copied := b.result.Target.Find(s.t.Target.CopyOf(v.Root, d.Name)); copied != nil {
 			if err := s.copyRecord(ctx, d, copied); err != nil {
 				return err
 			}
@@ -161,13 +161,13 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 // replaces no diverged copy, takes no other snapshot, and places no holds or bookmarks, which no later
 // run would remove.
 func (s *roleSwitch) lastRun(snapshot string) (*jobRun, error) {
-	j := *s.job
-	t := *s.t.target
+	j := *s.session.Job
+	t := *s.t.Target
 	t.OnDivergence, t.Mirror, t.Snapshots = "", nil, replicate.TargetSnapshots{}
 	j.Holds, j.Bookmarks = "none", "none"
 	j.Targets, j.Snapshots.SnapshotLimits = []replicate.Target{t}, replicate.SnapshotLimits{}
 	j.Snapshots.Adopt = append(slices.Clone(j.Snapshots.Adopt), snapshot)
-	return s.newRun(&j, s.store)
+	return s.newRun(&j, s.session.Store)
 }
 
 // copyRecord copies the record of the source's properties from the source to the copy.
@@ -179,11 +179,11 @@ func (s *roleSwitch) copyRecord(ctx context.Context, d, copied *zfs.Dataset) err
 	origin := ""
 	if known {
 		if d.Name == s.root {
-			o.Job, o.Target, o.Source = s.job.Name, s.t.name, s.jobRun.source.at.String()
+			o.Job, o.Target, o.Source = s.session.Job.Name, s.t.Name, s.jobRun.session.Source.At.String()
 		}
 		origin = o.Encode()
 	}
-	change := recordChange(copied, origin, settingsOf(s.t.target, d, d.Name == s.root).Encode())
+	change := recordChange(copied, origin, settingsOf(s.t.Target, d, d.Name == s.root).Encode())
 	if change == nil {
 		return nil
 	}

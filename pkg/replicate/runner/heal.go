@@ -13,7 +13,7 @@ import (
 // healCommand returns the command that heals the source of the job from its copies, and the copies
 // from the source, with the connections of the job.
 func (w *jobRun) healCommand() string {
-	return zfs.CommandLine([]string{"zxfer", "heal", "--job", w.job.Name}) + w.Flags
+	return zfs.CommandLine([]string{"zxfer", "heal", "--job", w.session.Job.Name}) + w.Env.Flags
 }
 
 // CopiesOf returns the copies that a job keeps, one for each target, for zxfer heal.

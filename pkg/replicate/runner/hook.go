@@ -57,9 +57,9 @@ func HookEnvironment(kind string, j *replicate.Job, r *statedir.Run) []string {
 
 // hooksBefore runs the hooks before the run.
 func (w *jobRun) hooksBefore(ctx context.Context) error {
-	for i := range w.job.Before {
-		h := &w.job.Before[i]
-		err := w.hook(ctx, h, "before the run", HookEnvironment("before", w.job, w.run), nil)
+	for i := range w.session.Job.Before {
+		h := &w.session.Job.Before[i]
+		err := w.hook(ctx, h, "before the run", HookEnvironment("before", w.session.Job, w.run), nil)
 		switch {
 		case err != nil && h.OnFailure == "continue":
 			w.note("hook before the run: %v", err)
@@ -74,21 +74,21 @@ func (w *jobRun) hooksBefore(ctx context.Context) error {
 // run was interrupted.
 func (w *jobRun) hooksAfter(ctx context.Context) {
 	run := func(h *replicate.Hook, kind, name string) {
-		if err := w.hook(context.WithoutCancel(ctx), h, name, HookEnvironment(kind, w.job, w.run), w.run); err != nil {
+		if err := w.hook(context.WithoutCancel(ctx), h, name, HookEnvironment(kind, w.session.Job, w.run), w.run); err != nil {
 			w.note("%s: %v", name, err)
 		}
 	}
-	for i := range w.job.After {
-		run(&w.job.After[i], "after", "hook after the run")
+	for i := range w.session.Job.After {
+		run(&w.session.Job.After[i], "after", "hook after the run")
 	}
-	if w.job.Alert != nil && !w.run.Succeeded() {
-		run(w.job.Alert, "alert", "alert")
+	if w.session.Job.Alert != nil && !w.run.Succeeded() {
+		run(w.session.Job.Alert, "alert", "alert")
 	}
 }
 
 // hook runs one hook with rec as JSON on its standard input, unless rec is nil.
 func (w *jobRun) hook(ctx context.Context, h *replicate.Hook, name string, env []string, rec any) error {
-	defer w.activity("running %s, %s", h.Command[0], name)()
+	defer w.session.Activity("running %s, %s", h.Command[0], name)()
 	if rec == nil {
 		return runHook(ctx, h, env, nil)
 	}

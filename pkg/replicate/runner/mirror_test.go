@@ -138,7 +138,7 @@ func TestOrphanIsDestroyedAfterGracePeriod(t *testing.T) {
 	r.Remove("src/a")
 	r.passDays(t, 10)
 	require.NotEmpty(t, r.Versions("dst/copy/a"))
-	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
+	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
 	require.Equal(t, "dst/copy/a", st.Jobs[0].Orphans[0].Target)
 	require.Equal(t, r.now+24*3600, st.Jobs[0].Orphans[0].Due.Unix())
 	require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)

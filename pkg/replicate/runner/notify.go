@@ -46,7 +46,7 @@ func (r *Runner) pinger(j *replicate.Job) *notify.Pinger {
 	}
 	at, err := PingURL(j)
 	if err != nil {
-		r.Log(fmt.Sprintf("%s: no ping: %v", j.Name, err))
+		r.Env.Log(fmt.Sprintf("%s: no ping: %v", j.Name, err))
 		return nil
 	}
 	p := notify.NewPinger(at, r.Agent)
@@ -67,11 +67,11 @@ func (r *Runner) notifyEnd(ctx context.Context, j *replicate.Job, p *notify.Ping
 		if rec != nil {
 			rec.Notes = append(rec.Notes, text)
 		}
-		r.Log(j.Name + ": " + text)
+		r.Env.Log(j.Name + ": " + text)
 	}
 	if p != nil {
 		if signal, body, send := r.signal(j, rec, err); send {
-			done := r.reporter(j.Name, "").Activity(j.Name + ": ping to " + p.Host())
+			done := r.Env.ReportTo(j.Name, "").Activity(j.Name + ": ping to " + p.Host())
 			note(p.End(ctx, signal, body))
 			done()
 		}
@@ -101,7 +101,7 @@ func (r *Runner) signal(j *replicate.Job, rec *statedir.Run, err error) (s notif
 	case rec == nil:
 		return "", "", false
 	case rec.Paused != "" && rec.Succeeded():
-		if p, _ := statedir.Paused(r.StateDir, j.Name, r.Now()); p.Forgotten(r.Now()) {
+		if p, _ := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); p.Forgotten(r.Env.Now()) {
 			return notify.Log, summary(rec) + "The pause has no end and lasts longer than a week, so that this is not a success.\n", true
 		}
 		return notify.Success, summary(rec), true
@@ -119,7 +119,7 @@ func (r *Runner) MailLast(ctx context.Context, j *replicate.Job, failed string) 
 	if !j.Notify.HasMail() {
 		return nil
 	}
-	store := statedir.Peek(r.StateDir, j.Name)
+	store := statedir.Peek(r.Env.StateDir, j.Name)
 	last, err := store.LastRun()
 	before, unreadable := store.Mailed()
 	err = cmp.Or(err, unreadable)
@@ -140,7 +140,7 @@ func (r *Runner) MailUnrecorded(ctx context.Context, j *replicate.Job, why strin
 	if !j.Notify.HasMail() {
 		return nil
 	}
-	store := statedir.Peek(r.StateDir, j.Name)
+	store := statedir.Peek(r.Env.StateDir, j.Name)
 	before, err := store.Mailed()
 	if err != nil {
 		before = &statedir.Mailed{} // the state directory may be the reason of the failure
@@ -148,7 +148,7 @@ func (r *Runner) MailUnrecorded(ctx context.Context, j *replicate.Job, why strin
 	if last, err := store.LastRun(); err == nil && last != nil {
 		before.Run = last.Started // otherwise a success before this run would end the failure
 	}
-	now := r.Now()
+	now := r.Env.Now()
 	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Ended: now, Outcome: outcome.Failed, Error: why}
 	return r.mail(ctx, j, store, before, run, decide.RunFailed)
 }
@@ -158,7 +158,7 @@ func (r *Runner) mailAbout(ctx context.Context, j *replicate.Job, run *statedir.
 	if !j.Notify.HasMail() {
 		return nil
 	}
-	store := statedir.Peek(r.StateDir, j.Name)
+	store := statedir.Peek(r.Env.StateDir, j.Name)
 	m, err := store.Mailed()
 	if err != nil {
 		return err
@@ -182,8 +182,8 @@ func (r *Runner) mail(ctx context.Context, j *replicate.Job, store *statedir.Sto
 	}
 	next, _ := state.Next(event) // it never fails
 	m.Failing = next == decide.MailFailing
-	if state.Mails(event, j.Notify.WhetherAlways(), m.At, r.Now()) {
-		m.At = r.Now().UTC().Truncate(time.Second)
+	if state.Mails(event, j.Notify.WhetherAlways(), m.At, r.Env.Now()) {
+		m.At = r.Env.Now().UTC().Truncate(time.Second)
 		if err := r.SendMail(ctx, j, subject(run, state), summary(run)); err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ const mailTimeout = time.Minute
 
 // SendMail sends a mail to the recipients of a job by the host's sendmail.
 func (r *Runner) SendMail(ctx context.Context, j *replicate.Job, subject, body string) error {
-	m := notify.Mail{To: j.Notify.Mail, Subject: subject, Body: body, Date: r.Now()}
+	m := notify.Mail{To: j.Notify.Mail, Subject: subject, Body: body, Date: r.Env.Now()}
 	h := &replicate.Hook{Command: j.Notify.SendmailCommand(), Timeout: replicate.Duration(mailTimeout)}
 	if err := runHook(context.WithoutCancel(ctx), h, []string{"LC_ALL=C"}, bytes.NewReader(m.Bytes())); err != nil {
 		return fmt.Errorf("mail: %w", err)
@@ -326,7 +326,7 @@ func previewNotify(j *replicate.Job) (*NotifyPreview, error) {
 
 // recordFailure appends a record of a run that failed before it read the state.
 func (r *Runner) recordFailure(j *replicate.Job, store *statedir.Store, err error) error {
-	now := r.Now().UTC().Truncate(time.Second)
+	now := r.Env.Now().UTC().Truncate(time.Second)
 	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Targets: []*statedir.TargetRun{}}
 	run.Conclude(now, err, false)
 	if stored := store.Append(run); stored != nil {

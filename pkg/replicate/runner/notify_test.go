@@ -168,7 +168,7 @@ func TestPingsNeverFailARun(t *testing.T) {
 		at := r.runner(t)
 		at.PingLimits = &notify.Limits{Attempt: time.Second, Total: time.Second, Tries: 1}
 		var messages []string
-		at.Log = func(text string) { messages = append(messages, text) }
+		at.Env.Log = func(text string) { messages = append(messages, text) }
 		run, err := at.Run(t.Context(), r.job, true)
 		require.NoError(t, err)
 		require.True(t, run.Succeeded())

@@ -75,13 +75,13 @@ func (r *Runner) event() decide.PauseEvent {
 // checkPause returns the pause of a job if it permits only a part of a run, which is the extent.
 // It refuses a manual run of a paused job.
 func (r *Runner) checkPause(j *replicate.Job) (*decide.Pause, decide.Extent, error) {
-	p, err := statedir.Paused(r.StateDir, j.Name, r.Now())
+	p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now())
 	if err != nil {
 		return nil, decide.RunNothing, fmt.Errorf("job %q: %w", j.Name, err)
 	}
-	state := p.State(r.Now())
+	state := p.State(r.Env.Now())
 	if _, err := state.Next(r.event()); err != nil {
-		return nil, decide.RunNothing, p.Refusal(j.Name, r.resumeCommand(j, p), r.command("run --ignore-pause "+j.Name), stampLocal)
+		return nil, decide.RunNothing, p.Refusal(j.Name, r.resumeCommand(j, p), r.Env.Command("run --ignore-pause "+j.Name), stampLocal)
 	}
 	return p, state.Extent(r.event()), nil
 }
@@ -89,14 +89,14 @@ func (r *Runner) checkPause(j *replicate.Job) (*decide.Pause, decide.Extent, err
 // resumeCommand returns the command that ends a pause.
 func (r *Runner) resumeCommand(j *replicate.Job, p *decide.Pause) string {
 	if p.All {
-		return r.command("resume --all")
+		return r.Env.Command("resume --all")
 	}
-	return r.command("resume " + j.Name)
+	return r.Env.Command("resume " + j.Name)
 }
 
 // skip records a run that did nothing because of a pause.
 func (r *Runner) skip(j *replicate.Job, store *statedir.Store, p *decide.Pause) (*statedir.Run, error) {
-	now := r.Now().UTC().Truncate(time.Second)
+	now := r.Env.Now().UTC().Truncate(time.Second)
 	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Targets: []*statedir.TargetRun{}, Paused: p.Text(stampLocal), Skipped: true}
 	run.Conclude(now, nil, false)
 	if err := store.Append(run); err != nil {
@@ -110,14 +110,14 @@ func (r *Runner) skip(j *replicate.Job, store *statedir.Store, p *decide.Pause) 
 func (w *jobRun) heldBatch(t *side) *batch {
 	why := ""
 	switch {
-	case w.only != "" && t.name != w.only:
+	case w.only != "" && t.Name != w.only:
 		why = "the switch sends only to target " + w.only
 	case w.pause != nil:
 		why = w.pause.Text(stampLocal)
-	case w.heldAtStart[t.name] != "":
-		why = w.heldAtStart[t.name]
-	case !w.IgnorePause && t.transfer.ClosedAt(w.Now()):
-		why = windowText(t, w.Now())
+	case w.heldAtStart[t.Name] != "":
+		why = w.heldAtStart[t.Name]
+	case !w.IgnorePause && t.Transfer.ClosedAt(w.Env.Now()):
+		why = windowText(t, w.Env.Now())
 	default:
 		return nil
 	}
@@ -126,7 +126,7 @@ func (w *jobRun) heldBatch(t *side) *batch {
 
 // windowText describes a closed bandwidth window.
 func windowText(t *side, now time.Time) string {
-	until, _ := t.transfer.NextChange(now)
+	until, _ := t.Transfer.NextChange(now)
 	return "no transfers until " + until.Local().Format("15:04") + " (bandwidth_window)"
 }
 
@@ -137,12 +137,12 @@ func (*windowClosed) Error() string { return "the bandwidth window closes" }
 
 // untilClosed returns a context that ends when a bandwidth window of the target closes.
 func (w *jobRun) untilClosed(ctx context.Context, t *side) (context.Context, context.CancelFunc) {
-	closes, any := t.transfer.NextChange(w.Now())
-	if !any || !t.transfer.ClosedAt(closes) || w.IgnorePause {
+	closes, any := t.Transfer.NextChange(w.Env.Now())
+	if !any || !t.Transfer.ClosedAt(closes) || w.IgnorePause {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(closes.Sub(w.Now()), func() { cancel(&windowClosed{closes}) })
+	timer := time.AfterFunc(closes.Sub(w.Env.Now()), func() { cancel(&windowClosed{closes}) })
 	return ctx, func() { timer.Stop(); cancel(nil) }
 }
 

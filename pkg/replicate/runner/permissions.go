@@ -31,13 +31,13 @@ type Delegation struct {
 // delegation returns what the user of a side lacks for the job's whole life, or nil if the user is root or
 // unknown. done is what the next run does there, and dataset is where it needs permissions.
 func (w *jobRun) delegation(ctx context.Context, s *side, done zfs.Work, dataset string, tree bool) *Delegation {
-	f, err := s.host.Facts(ctx)
+	f, err := s.Host.Facts(ctx)
 	if err != nil || f.Root || f.User == "" {
 		return nil // the preview reports the error
 	}
-	d := &Delegation{Host: s.at.Host, User: f.User}
-	for _, n := range needs(w.job, s.target) {
-		switch acts := n.op.Acts(s.target != nil); {
+	d := &Delegation{Host: s.At.Host, User: f.User}
+	for _, n := range needs(w.session.Job, s.Target) {
+		switch acts := n.op.Acts(s.Target != nil); {
 		case n.command:
 		case zfs.RootOnly(acts):
 			d.RootOnly = append(d.RootOnly, n.key) // each key has at most one such operation
@@ -45,15 +45,15 @@ func (w *jobRun) delegation(ctx context.Context, s *side, done zfs.Work, dataset
 			done.Ops = append(done.Ops, acts...)
 		}
 	}
-	if s.target == nil && len(w.job.Freeze) > 0 {
+	if s.Target == nil && len(w.session.Job.Freeze) > 0 {
 		done.Ops, done.Properties = append(done.Ops, hosts.OpSnapshotFrozen.Acts(false)...), append(done.Properties, freeze.Property)
 	}
-	if s.target != nil && s.target.Disk != nil {
+	if s.Target != nil && s.Target.Disk != nil {
 		d.RootOnly = append(d.RootOnly, "disk")
 	}
 	done.ZFS = f.ZFS
 	missing := done.Permissions()
-	has, err := hosts.Call(ctx, s.host, hosts.OpPermitted, dataset)
+	has, err := hosts.Call(ctx, s.Host, hosts.OpPermitted, dataset)
 	if err == nil {
 		missing = has.Missing(missing, tree)
 	} else if ctx.Err() == nil {
@@ -81,13 +81,13 @@ func (w *jobRun) delegations(ctx context.Context, source *zfs.Listing, plans []p
 			sent.Ranges, sent.Raw = sent.Ranges || work.Ranges, sent.Raw && work.Raw
 		}
 	}
-	all = append(all, w.delegation(ctx, w.source, sent, source.Root, w.job.Recursive))
+	all = append(all, w.delegation(ctx, w.session.Source, sent, source.Root, w.session.Job.Recursive))
 	for _, p := range plans {
 		work, first := preflight.TargetWork(p.now, ""), preflight.TargetWork(p.first, "")
 		work.Ops, work.Properties = append(work.Ops, first.Ops...), append(work.Properties, first.Properties...)
-		work.Renames = work.Renames || p.target.OnDivergence == "rotate"
+		work.Renames = work.Renames || p.Target.OnDivergence == "rotate"
 		at := preflight.Grantee(work, &p.listing)
-		all = append(all, w.delegation(ctx, p.side, work, at, w.job.Recursive || at != p.listing.Root))
+		all = append(all, w.delegation(ctx, p.side, work, at, w.session.Job.Recursive || at != p.listing.Root))
 	}
 	return slices.DeleteFunc(all, func(d *Delegation) bool { return d == nil })
 }
@@ -178,25 +178,25 @@ func needs(j *replicate.Job, t *replicate.Target) (all []need) {
 // denied returns the operations of the job's whole life that a side does not permit, because its host lacks
 // zxfer or its key lacks a grant. It asks for nothing but the grants of the key.
 func (w *jobRun) denied(ctx context.Context) (all []Denied) {
-	for _, s := range append([]*side{w.source}, w.targets...) {
+	for _, s := range append([]*side{w.session.Source}, w.session.Targets...) {
 		root := w.root(s)
 		key := w.grantsOf(ctx, s)
 		seen := map[string]bool{}
-		for _, n := range needs(w.job, s.target) {
-			d := Denied{Target: s.name, Key: n.key, When: n.when, Harmless: n.harmless, Command: n.command}
+		for _, n := range needs(w.session.Job, s.Target) {
+			d := Denied{Target: s.Name, Key: n.key, When: n.when, Harmless: n.harmless, Command: n.command}
 			if n.command && key == nil {
 				continue
 			}
-			if err := s.host.Require(ctx, n.op); fault.ClassOf(err) == fault.Refused && n.op.Name() != hosts.OpTransfer.Name() {
+			if err := s.Host.Require(ctx, n.op); fault.ClassOf(err) == fault.Refused && n.op.Name() != hosts.OpTransfer.Name() {
 				d.Error, d.Hint = err.Error(), fault.HintOf(err)
 			}
 			if key == nil {
 				// not restricted
 			} else if n.roles {
 				d.Error, d.Hint = authz.NoRoleChange, "use a key that is not restricted"
-			} else if change := key.Lacks(n.op, root.Name, s.target != nil && !n.reads); change != "" {
-				d.Error = fmt.Sprintf("the key of zxfer on %s does not permit it", s.host.Label())
-				d.Hint = fmt.Sprintf("in authorized_keys on %s: %s; the key has: %s", s.host.Label(), change, key)
+			} else if change := key.Lacks(n.op, root.Name, s.Target != nil && !n.reads); change != "" {
+				d.Error = fmt.Sprintf("the key of zxfer on %s does not permit it", s.Host.Label())
+				d.Hint = fmt.Sprintf("in authorized_keys on %s: %s; the key has: %s", s.Host.Label(), change, key)
 				if n.harmless && !n.command {
 					d.Hint += `; or in the job file: bookmarks = "none"`
 				}
@@ -214,7 +214,7 @@ func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 // grantsOf returns the policy of the key that a side's host serves, or nil if it is not restricted or
 // unknown.
 func (w *jobRun) grantsOf(ctx context.Context, s *side) *authz.Policy {
-	f, err := s.host.Facts(ctx) // the preview and the run report the error
+	f, err := s.Host.Facts(ctx) // the preview and the run report the error
 	if err != nil || len(f.Grants) == 0 {
 		return nil
 	}

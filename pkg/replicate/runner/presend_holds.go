@@ -14,17 +14,17 @@ import (
 // incremental sources. If a host refuses, the end of the run tries again and notes the error.
 func (w *jobRun) protect(ctx context.Context, t *side, v *replicate.Survey, p *plan.Plan) {
 	s := v.StepsOf(p)
-	w.savePlan(t.name, p, s)
-	defer w.reporter(w.job.Name, t.name).Activity(w.job.Name + ": placing holds and bookmarks before sending to " + t.name)()
-	tag := replicate.Tag(w.job.Name, t.name)
+	w.savePlan(t.Name, p, s)
+	defer w.Env.ReportTo(w.session.Job.Name, t.Name).Activity(w.session.Job.Name + ": placing holds and bookmarks before sending to " + t.Name)()
+	tag := replicate.Tag(w.session.Job.Name, t.Name)
 	hold, bookmark := holdStep(tag, s.Hold), bookmarkStep(s.Names())
-	w.source.runSteps(ctx, present(hold, bookmark))
+	runSteps(ctx, w.session.Source, present(hold, bookmark))
 	w.shared.Lock()
 	defer w.shared.Unlock()
 	if hold.done() {
 		w.held[tag] = append(w.held[tag], s.Hold...)
 	}
-	w.state.Unheld(t.name, hold.unheld())
+	w.session.State.Unheld(t.Name, hold.unheld())
 	if bookmark.done() {
 		w.bookmarks = append(w.bookmarks, s.Bookmarks...)
 	}
@@ -37,14 +37,14 @@ func (w *jobRun) savePlan(target string, p *plan.Plan, s *replicate.Steps) {
 	defer w.shared.Unlock()
 	for _, d := range p.Datasets {
 		if len(d.Steps) > 0 {
-			w.state.Copy(d.Source, target).Sending = d.Final.CreateTXG
+			w.session.State.Copy(d.Source, target).Sending = d.Final.CreateTXG
 		}
 		if a := d.Rename; a != nil {
-			w.state.AddDiverged(replicate.DivergedCopy{Target: target, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: w.run.Started})
+			w.session.State.AddDiverged(replicate.DivergedCopy{Target: target, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: w.run.Started})
 		}
 	}
-	w.state.MayHold(target, s.Hold)
-	if err := w.store.Save(w.state); err != nil {
+	w.session.State.MayHold(target, s.Hold)
+	if err := w.session.Store.Save(w.session.State); err != nil {
 		w.note("%s: cannot record the current transfers: %v", target, err)
 	}
 }

@@ -102,7 +102,7 @@ func (p *Preview) Err() error {
 
 // Preview connects to all hosts of a job and plans its next run. It changes nothing.
 func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error) {
-	w, err := r.newRun(j, statedir.Peek(r.StateDir, j.Name))
+	w, err := r.newRun(j, statedir.Peek(r.Env.StateDir, j.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	w.findDisks(ctx) // first: a command on a suspended pool would hang
 	v, err := w.survey(ctx)
 	if err == nil {
-		err = cmp.Or(r.standby(j), w.checkRoles(ctx, w.source.at.Name))
+		err = cmp.Or(r.standby(j), w.checkRoles(ctx, w.session.Source.At.Name))
 	}
 	if err != nil {
 		err = errors.Join(err, notifyErr)
@@ -134,7 +134,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	v.Source, w.expected = &taken, map[string]map[string]string{}
 	after := &replicate.RunState{Survey: v}
 	var plans []planned
-	for _, t := range w.targets {
+	for _, t := range w.session.Targets {
 		if b := w.withoutDisk(t); b != nil {
 			p.Targets = append(p.Targets, w.disk(t).preview(b))
 			after.Targets = append(after.Targets, b.targetState())
@@ -144,7 +144,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		if b.err == nil {
 			req := w.request(t, v)
 			req.Request.DryRun = true
-			b = runBatch(ctx, w.hosts, t, req, &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
+			b = runBatch(ctx, w.Env.Hosts, t, req, &sendReporter{Reporter: w.Env.ReportTo(w.session.Job.Name, t.Name), w: w, to: t.Name})
 		}
 		seen := b.preview()
 		if len(seen.Exposed) > 0 {
@@ -154,19 +154,19 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		if d := w.disk(t); d != nil {
 			p.Targets[len(p.Targets)-1].Disk = d.previewDisk()
 		}
-		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.name])
-		if r := v.Renames[t.name]; r != nil {
+		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.Name])
+		if r := v.Renames[t.Name]; r != nil {
 			p.Targets[len(p.Targets)-1].Renames = r.Copies
 		}
 		if now := p.Targets[len(p.Targets)-1]; b.err == nil {
-			if now.Writable = v.Writable(t.target, &b.result.Target); now.Writable != nil {
-				now.Protect = now.Writable.Command(t.host.At())
+			if now.Writable = v.Writable(t.Target, &b.result.Target); now.Writable != nil {
+				now.Protect = now.Writable.Command(t.Host.At())
 			}
 		}
 		if b.err == nil && b.result.Report.Plan != nil {
 			plans = append(plans, planned{t, b.result.Report.Plan, w.firstPlan(t, v, &b.result.Target), b.result.Target})
 		}
-		w.expected[t.name] = b.predict(&taken)
+		w.expected[t.Name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
 	}
 	p.Denied = append(p.Denied, w.denied(ctx)...)
@@ -177,7 +177,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		sides.Go(func() { w.showHeld(ctx, side, releasedHolds(side.Side, d.HoldChanges)) })
 	}
 	sides.Wait()
-	p.Unlimited = w.job.WithoutRetention()
+	p.Unlimited = w.session.Job.WithoutRetention()
 	p.Drill = w.drillPreview(after.Targets)
 	p.Delegations = w.delegations(ctx, v.Source, plans)
 	return p, ctx.Err()
@@ -185,15 +185,15 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 
 // drillPreview returns nil if the job has no drills.
 func (w *jobRun) drillPreview(targets []*replicate.TargetState) *DrillPreview {
-	if !w.job.HasDrills() {
+	if !w.session.Job.HasDrills() {
 		return nil
 	}
-	d := &DrillPreview{Schedule: w.job.DrillSchedule()}
+	d := &DrillPreview{Schedule: w.session.Job.DrillSchedule()}
 	if e, err := calendar.Parse(d.Schedule); err == nil {
-		d.Next, _ = e.Next(w.Now())
+		d.Next, _ = e.Next(w.Env.Now())
 	}
 	for _, t := range targets {
-		if w.job.DrillAt(t.Target).KeyFile != "" {
+		if w.session.Job.DrillAt(t.Target).KeyFile != "" {
 			continue
 		}
 		for i := 0; !t.Absent && i < len(t.Listing.Datasets); i++ {
@@ -253,7 +253,7 @@ func releasedHolds(side string, all []*replicate.HoldChange) map[string]uint64 {
 }
 
 func (b *batch) preview() *TargetPreview {
-	p := &TargetPreview{Target: b.name, To: b.target.To, Plan: b.result.Report.Plan, Wire: b.result.Report.Wire}
+	p := &TargetPreview{Target: b.Name, To: b.Target.To, Plan: b.result.Report.Plan, Wire: b.result.Report.Wire}
 	p.Wire.Why = replicate.Keys(p.Wire.Why)
 	if b.err != nil {
 		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)

@@ -36,7 +36,7 @@ func (r *Runner) failover(ctx context.Context, j *replicate.Job, o FailoverOptio
 		return nil, err
 	}
 	defer unlock()
-	if sourceUnknown && !o.SourceUnknown && w.state.LastRun != nil && w.state.LastRun.Source == j.Source {
+	if sourceUnknown && !o.SourceUnknown && w.session.State.LastRun != nil && w.session.State.LastRun.Source == j.Source {
 		sourceUnknown = false // this host ran the job: the source is here, too
 	}
 	f, err := w.newFailover(ctx, o, sourceUnknown, schema)
@@ -124,7 +124,7 @@ func (f *failover) promote(ctx context.Context) error {
 		if _, any := d.Latest(); !any {
 			f.note("%s has no complete snapshot", d.Name)
 		} else if d.ResumeToken() != "" {
-			f.note("%s has the state of an interrupted receive; to discard it: %s", d.Name, f.t.host.Command("zfs", "receive", "-A", d.Name))
+			f.note("%s has the state of an interrupted receive; to discard it: %s", d.Name, f.t.Host.Command("zfs", "receive", "-A", d.Name))
 		}
 	}
 	if err := f.planPromote(ctx); err != nil {
@@ -139,18 +139,18 @@ func (f *failover) promote(ctx context.Context) error {
 
 // checkOtherCopies refuses to make a copy the source if another one is the source already.
 func (f *failover) checkOtherCopies(ctx context.Context) error {
-	for _, t := range f.targets {
-		if t == f.t || t.target.Disk != nil || f.sourceUnknown && t.at.Local() { // a local target of another host
+	for _, t := range f.session.Targets {
+		if t == f.t || t.Target.Disk != nil || f.sourceUnknown && t.At.Local() { // a local target of another host
 			continue
 		}
-		at := t.target.CopyOf(f.root, f.root)
-		o := t.observe(ctx, at)
+		at := t.Target.CopyOf(f.root, f.root)
+		o := observe(ctx, t, at)
 		switch {
 		case o.err != nil:
-			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.name, o.err)
+			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.Name, o.err)
 		case o.Role.Kind == zfs.RoleSource:
-			return fault.Refusef("if that copy is not used, clear its role: "+t.host.Command("zfs", "inherit", zfs.RoleProperty, o.at),
-				"target %s: its copy %s became the source %s", t.name, at, o.Role.Describe())
+			return fault.Refusef("if that copy is not used, clear its role: "+t.Host.Command("zfs", "inherit", zfs.RoleProperty, o.at),
+				"target %s: its copy %s became the source %s", t.Name, at, o.Role.Describe())
 		}
 	}
 	return nil
@@ -182,7 +182,7 @@ func (f *failover) holdSource(ctx context.Context) error {
 	if !f.source.Reached || !f.source.Exists {
 		return nil
 	}
-	l, err := f.jobRun.source.list(ctx, hosts.ListQuery{Dataset: f.root, Recursive: f.job.Recursive, Versions: true, NoAncestors: true})
+	l, err := f.jobRun.session.Source.List(ctx, hosts.ListQuery{Dataset: f.root, Recursive: f.session.Job.Recursive, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
@@ -192,13 +192,13 @@ func (f *failover) holdSource(ctx context.Context) error {
 			guids[v.GUID] = true
 		}
 	}
-	f.hold(f.jobRun.source, l.Datasets, guids)
+	f.hold(f.jobRun.session.Source, l.Datasets, guids)
 	return nil
 }
 
 // nameReverse adds the reverse job to the result, as far as the addresses are known.
 func (f *failover) nameReverse() {
-	to := f.jobRun.source.at
+	to := f.jobRun.session.Source.At
 	if f.sourceUnknown {
 		o, known, err := recorded(f.listed.Datasets[0])
 		if !known || err != nil || o.Host == "" {
@@ -210,15 +210,15 @@ func (f *failover) nameReverse() {
 		}
 		to = at
 	}
-	j, err := f.job.Reverse(f.t.target, f.copyEndpoint(), to)
+	j, err := f.session.Job.Reverse(f.t.Target, f.copyEndpoint(), to)
 	if err != nil {
 		f.note("%v", err)
 		return
 	}
 	f.result.ReverseName, f.result.ReverseText = j.Name, j.PrintedText()
-	job, where, again := f.job.Name, "", f.command
-	if len(f.targets) > 1 {
-		job += " " + f.t.name
+	job, where, again := f.session.Job.Name, "", f.Env.Command
+	if len(f.session.Targets) > 1 {
+		job += " " + f.t.Name
 	}
 	if f.sourceUnknown {
 		where, again = ", on its host", func(args string) string { return "zxfer replicate " + args } // its job file may have another path
@@ -251,10 +251,10 @@ const maxListedCopies, maxCopyHints = 10, 3
 
 // refuseUnnamed is RefuseUnnamedCopy for some pools.
 func (r *Runner) refuseUnnamed(ctx context.Context, name string, pools []string) error {
-	here := r.hosts.Get("", &(&replicate.Transfer{}).Settings)
+	here := r.Env.Hosts.Get("", &(&replicate.Transfer{}).Settings)
 	var found, commands []string
 	for _, pool := range pools {
-		done := r.reporter(name, "").Activity("looking for copies of job " + name + " in pool " + pool)
+		done := r.Env.ReportTo(name, "").Activity("looking for copies of job " + name + " in pool " + pool)
 		l, err := here.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
 		done()
 		if err != nil {
@@ -276,12 +276,12 @@ func (r *Runner) refuseUnnamed(ctx context.Context, name string, pools []string)
 				continue
 			}
 			if found = append(found, text); len(commands) < maxCopyHints {
-				commands = append(commands, r.command("promote "+name+" "+d.Name))
+				commands = append(commands, r.Env.Command("promote "+name+" "+d.Name))
 			}
 		}
 	}
 	if len(found) == 0 {
-		return fault.Refusef("name the dataset of the copy: "+r.command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
+		return fault.Refusef("name the dataset of the copy: "+r.Env.Command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
 	}
 	all := len(found)
 	found = found[:min(all, maxListedCopies)]
@@ -294,7 +294,7 @@ func (r *Runner) JobOfCopy(ctx context.Context, name, dataset string) (*replicat
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return nil, err
 	}
-	l, err := r.hosts.Get("", &(&replicate.Transfer{}).Settings).List(ctx, hosts.ListQuery{Dataset: dataset})
+	l, err := r.Env.Hosts.Get("", &(&replicate.Transfer{}).Settings).List(ctx, hosts.ListQuery{Dataset: dataset})
 	if err != nil {
 		return nil, err
 	}

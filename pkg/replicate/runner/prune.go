@@ -28,7 +28,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	if err := r.standby(j); err != nil {
 		return nil, err
 	}
-	if p, err := statedir.Paused(r.StateDir, j.Name, r.Now()); !dryRun && (err != nil || p.State(r.Now()).Active()) {
+	if p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); !dryRun && (err != nil || p.State(r.Env.Now()).Active()) {
 		if err == nil {
 			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
 		}
@@ -49,21 +49,21 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	}
 	v := &replicate.RunState{Survey: survey, NoLimit: beyond}
 	var errs []error
-	for _, t := range w.targets {
+	for _, t := range w.session.Targets {
 		if b := w.withoutDisk(t); b != nil {
-			w.Log(w.job.Name + ": " + w.disk(t).skipped())
+			w.Env.Log(w.session.Job.Name + ": " + w.disk(t).skipped())
 			v.Targets = append(v.Targets, b.targetState())
 			continue
 		}
 		b := batch{side: t, result: &send.BatchResult{}}
 		q := hosts.ListQuery{Recursive: j.Recursive, Versions: true}
-		if q.Dataset, b.err = plan.TargetName(v.Root, t.at.Name); b.err == nil {
-			listed := w.activity("listing %s", t.at)
-			b.result.Target, b.err = t.list(ctx, q)
+		if q.Dataset, b.err = plan.TargetName(v.Root, t.At.Name); b.err == nil {
+			listed := w.session.Activity("listing %s", t.At)
+			b.result.Target, b.err = t.List(ctx, q)
 			listed()
 		}
 		if b.err != nil {
-			errs = append(errs, fmt.Errorf("target %s: %w", t.name, b.err))
+			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, b.err))
 		}
 		v.Targets = append(v.Targets, b.targetState())
 	}
@@ -82,7 +82,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		}
 	}
 	if !dryRun {
-		errs = append(errs, w.store.Save(w.state))
+		errs = append(errs, w.session.Store.Save(w.session.State))
 	}
 	return all, statedir.UsageToFailed(errors.Join(errs...))
 }
@@ -91,7 +91,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 func (e *ending) prune(ctx context.Context) (failed error) {
 	for _, p := range e.decision.Prunings {
 		removed := e.apply(ctx, p, true, e.destroys[p])
-		i := slices.IndexFunc(e.targets, func(t *side) bool { return t.name == p.Side })
+		i := slices.IndexFunc(e.session.Targets, func(t *side) bool { return t.Name == p.Side })
 		if i < 0 {
 			e.run.Pruned += removed
 		} else {
@@ -132,7 +132,7 @@ func (e *ending) prune(ctx context.Context) (failed error) {
 // apply records what retention learned about a side and, with remove, carries out its decision. first
 // destroyed the first snapshots; nil = none did. It returns how many snapshots were destroyed.
 func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool, first *step) int {
-	w.state.RecordPruning(p)
+	w.session.State.RecordPruning(p)
 	if !remove {
 		return 0
 	}
@@ -140,30 +140,30 @@ func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool, f
 	if first != nil && first.ran {
 		began = first.began
 	}
-	defer w.activity("destroying %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
-	destroyed := w.side(p.Side).apply(ctx, p, first)
+	defer w.session.Activity("destroying %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
+	destroyed := applyPruning(ctx, w.session.Side(p.Side), p, first)
 	p.Removed = w.destroyOrphans(ctx, p)
 	if due > 0 && !p.Refused {
-		w.Log(fmt.Sprintf("%s: %s destroyed %s on %s in %s", w.job.Name, p.Rule(), english.Plural(destroyed, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
+		w.Env.Log(fmt.Sprintf("%s: %s destroyed %s on %s in %s", w.session.Job.Name, p.Rule(), english.Plural(destroyed, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
 	}
 	return destroyed
 }
 
 // showHeld finds the held snapshots of a pruning, for display.
 func (w *jobRun) showHeld(ctx context.Context, p *replicate.Pruning, freed map[string]uint64) {
-	defer w.activity("listing holds on %s", p.Side)()
-	w.side(p.Side).showHeld(ctx, p, w.expected[p.Side], freed)
+	defer w.session.Activity("listing holds on %s", p.Side)()
+	showHeld(ctx, w.session.Side(p.Side), p, w.expected[p.Side], freed)
 }
 
 // showHeld moves the snapshots that are held or have clones from p.Remove to the kept ones, for
 // display. Destroying does not need it, since ZFS then names busy snapshots faster. Snapshots in
 // coming do not exist yet. freed counts the job's own holds that will have moved.
-func (s *side) showHeld(ctx context.Context, p *replicate.Pruning, coming map[string]string, freed map[string]uint64) {
+func showHeld(ctx context.Context, s *side, p *replicate.Pruning, coming map[string]string, freed map[string]uint64) {
 	existing := slices.DeleteFunc(slices.Clone(p.Remove), func(n string) bool { return coming[n] != "" })
 	if len(existing) == 0 {
 		return
 	}
-	props, err := s.properties(ctx, existing, "userrefs", "clones")
+	props, err := s.Properties(ctx, existing, "userrefs", "clones")
 	if err != nil {
 		p.Error = err.Error()
 		return
@@ -187,9 +187,9 @@ func (s *side) showHeld(ctx context.Context, p *replicate.Pruning, coming map[st
 // snapshot.
 const destroyAtOnce = 1000
 
-// apply destroys p.Remove and returns how many snapshots were destroyed. first destroyed the first ones;
+// applyPruning destroys p.Remove and returns how many snapshots were destroyed. first destroyed the first ones;
 // nil = none did.
-func (s *side) apply(ctx context.Context, p *replicate.Pruning, first *step) int {
+func applyPruning(ctx context.Context, s *side, p *replicate.Pruning, first *step) int {
 	if p.Error != "" {
 		return 0
 	}
@@ -202,7 +202,7 @@ func (s *side) apply(ctx context.Context, p *replicate.Pruning, first *step) int
 			err = hosts.Run(ctx, s, hosts.OpDestroy, some)
 		}
 		first = nil
-		done, err := s.settle(ctx, some, err, p)
+		done, err := settle(ctx, s, some, err, p)
 		destroyed = append(destroyed, done...)
 		if err != nil {
 			p.Error = err.Error()
@@ -218,18 +218,18 @@ func (s *side) apply(ctx context.Context, p *replicate.Pruning, first *step) int
 	return len(destroyed)
 }
 
-// destroy destroys names in one transaction and returns those that were destroyed.
-func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning) ([]string, error) {
+// destroySnapshots destroys names in one transaction and returns those that were destroyed.
+func destroySnapshots(ctx context.Context, s *side, names []string, p *replicate.Pruning) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return s.settle(ctx, names, hosts.Run(ctx, s, hosts.OpDestroy, names), p)
+	return settle(ctx, s, names, hosts.Run(ctx, s, hosts.OpDestroy, names), p)
 }
 
 // settle returns which names were destroyed by one transaction that ended with err. A snapshot that is
 // held, has clones or is being sent fails the whole transaction: settle keeps it and destroys the others.
 // If ZFS does not name it, settle bisects.
-func (s *side) settle(ctx context.Context, names []string, err error, p *replicate.Pruning) ([]string, error) {
+func settle(ctx context.Context, s *side, names []string, err error, p *replicate.Pruning) ([]string, error) {
 	if err == nil {
 		return names, nil
 	}
@@ -244,17 +244,17 @@ func (s *side) settle(ctx context.Context, names []string, err error, p *replica
 				p.Keep(n)
 			}
 		}
-		return s.destroy(ctx, rest, p)
+		return destroySnapshots(ctx, s, rest, p)
 	}
 	if len(names) == 1 {
 		p.Keep(names[0])
 		return nil, nil
 	}
-	a, err := s.destroy(ctx, names[:len(names)/2], p)
+	a, err := destroySnapshots(ctx, s, names[:len(names)/2], p)
 	if err != nil {
 		return a, err
 	}
-	b, err := s.destroy(ctx, names[len(names)/2:], p)
+	b, err := destroySnapshots(ctx, s, names[len(names)/2:], p)
 	return slices.Concat(a, b), err
 }
 
@@ -287,17 +287,17 @@ func (w *jobRun) destroyOrphans(ctx context.Context, p *replicate.Pruning) (remo
 	if len(p.OrphanRequests) == 0 || p.Error != "" {
 		return 0
 	}
-	defer w.activity("destroying %s on %s", english.Plural(len(p.OrphanRequests), "copy", "copies"), p.Side)()
+	defer w.session.Activity("destroying %s on %s", english.Plural(len(p.OrphanRequests), "copy", "copies"), p.Side)()
 	left := p.Datasets
 	p.Datasets = nil
 	for i, g := range p.OrphanRequests {
-		err := hosts.Run(ctx, w.side(p.Side), hosts.OpDestroyOrphans, []zfs.Orphan{g})
+		err := hosts.Run(ctx, w.session.Side(p.Side), hosts.OpDestroyOrphans, []zfs.Orphan{g})
 		switch {
 		case err == nil:
 			removed++
 			p.Datasets = append(p.Datasets, left[i])
-			w.state.DropOrphan(p.Side, g.Dataset)
-			w.Log(w.job.Name + ": " + g.Dataset + " on " + p.Side + " was destroyed, because its original was deleted on the source")
+			w.session.State.DropOrphan(p.Side, g.Dataset)
+			w.Env.Log(w.session.Job.Name + ": " + g.Dataset + " on " + p.Side + " was destroyed, because its original was deleted on the source")
 		case fault.ClassOf(err) == fault.Refused && !errors.Is(err, hosts.ErrForbidden):
 			w.note("%s: deleted on the source: %v", p.Side, err)
 		default:

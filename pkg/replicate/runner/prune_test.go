@@ -30,7 +30,7 @@ func TestPruneLimit(t *testing.T) {
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 9}, PruneLimit: &limit})
 	r.job.Targets = nil
 	flags := " --config my.toml"
-	runner := func() *Runner { run := r.runner(t); run.Flags = flags; return run }
+	runner := func() *Runner { run := r.runner(t); run.Env.Flags = flags; return run }
 	for range 12 {
 		run, _ := r.run(t)
 		require.Equal(t, outcome.Done, run.Outcome, "%+v", run)

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -18,10 +19,10 @@ func (w *jobRun) confirm(ctx context.Context, v *replicate.Survey) error {
 	names := v.ToConfirm()
 	tags := map[string][]string{}
 	if len(names) > 0 {
-		defer w.activity("reading the holds of %s on the source", english.Plural(len(names), "snapshot", ""))()
-		found, err := w.source.host.Holds(ctx, names)
+		defer w.session.Activity("reading the holds of %s on the source", english.Plural(len(names), "snapshot", ""))()
+		found, err := w.session.Source.Host.Holds(ctx, names)
 		if err != nil {
-			return wrap("holds", replicate.InKeys(err))
+			return fmt.Errorf("holds: %w", replicate.InKeys(err))
 		}
 		tags = found
 	}

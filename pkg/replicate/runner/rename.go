@@ -13,16 +13,16 @@ import (
 // dataset was renamed. It fills v.Renames and changes nothing. Without such copies it asks no host.
 func (w *jobRun) planRenames(ctx context.Context, v *replicate.Survey) {
 	v.Renames = map[string]*replicate.Renames{}
-	for _, t := range w.targets {
-		if !t.target.FollowsRenames() || !v.OutdatedNames(t.target) || w.heldBatch(t) != nil || w.withoutDisk(t) != nil {
+	for _, t := range w.session.Targets {
+		if !t.Target.FollowsRenames() || !v.OutdatedNames(t.Target) || w.heldBatch(t) != nil || w.withoutDisk(t) != nil {
 			continue // the state keeps the former name until a run that reaches the copy
 		}
-		l, err := t.list(ctx, hosts.ListQuery{Dataset: v.RenameList(t.target), Recursive: true, Versions: true})
+		l, err := t.List(ctx, hosts.ListQuery{Dataset: v.RenameList(t.Target), Recursive: true, Versions: true})
 		if err != nil {
-			w.note("%s: cannot list the copies of renamed datasets: %v", t.name, err)
+			w.note("%s: cannot list the copies of renamed datasets: %v", t.Name, err)
 			continue
 		}
-		v.Renames[t.name] = v.PlanRenames(t.target, &l)
+		v.Renames[t.Name] = v.PlanRenames(t.Target, &l)
 	}
 }
 
@@ -31,28 +31,28 @@ func (w *jobRun) planRenames(ctx context.Context, v *replicate.Survey) {
 // error is noted, and the datasets are refused as renamed.
 func (w *jobRun) followRenames(ctx context.Context, v *replicate.Survey) {
 	w.planRenames(ctx, v)
-	for _, t := range w.targets {
-		r := v.Renames[t.name]
+	for _, t := range w.session.Targets {
+		r := v.Renames[t.Name]
 		if r == nil {
 			continue
 		}
 		done := 0
 		for _, step := range r.Steps {
-			if err := t.rename(ctx, step); err != nil {
-				w.note("%s: cannot rename the copy of a renamed dataset: %v", t.name, err)
+			if err := rename(ctx, t, step); err != nil {
+				w.note("%s: cannot rename the copy of a renamed dataset: %v", t.Name, err)
 				break
 			}
-			w.Log(fmt.Sprintf("%s: %s on %s was renamed to %s, like its source", w.job.Name, step.Dataset, t.name, step.As))
+			w.Env.Log(fmt.Sprintf("%s: %s on %s was renamed to %s, like its source", w.session.Job.Name, step.Dataset, t.Name, step.As))
 			done++
 		}
-		w.state.RecordRenames(t.name, r, done)
-		if err := w.store.Save(w.state); err != nil {
-			w.note("%s: cannot record the new names of copies: %v", t.name, err)
+		w.session.State.RecordRenames(t.Name, r, done)
+		if err := w.session.Store.Save(w.session.State); err != nil {
+			w.note("%s: cannot record the new names of copies: %v", t.Name, err)
 		}
 	}
 }
 
-func (s *side) rename(ctx context.Context, step replicate.RenameStep) error {
+func rename(ctx context.Context, s *side, step replicate.RenameStep) error {
 	if step.CreateParents {
 		if err := hosts.Run(ctx, s, hosts.OpCreateParents, step.As); err != nil {
 			return err

@@ -24,12 +24,12 @@ type observedSide struct {
 }
 
 // observe reads the role of a dataset. An ancestor's role also applies to it.
-func (s *side) observe(ctx context.Context, dataset string) (o observedSide) {
+func observe(ctx context.Context, s *side, dataset string) (o observedSide) {
 	var names []string
 	for name := dataset; name != ""; name = zfs.ParentOf(name) {
 		names = append(names, name)
 	}
-	found, err := s.properties(ctx, names, "type", zfs.RoleProperty)
+	found, err := s.Properties(ctx, names, "type", zfs.RoleProperty)
 	if err != nil {
 		o.err = err
 		return o
@@ -45,7 +45,7 @@ func (r *Runner) standby(j *replicate.Job) error {
 		return nil
 	}
 	reverse := replicate.ReverseName(j.Name)
-	return fault.Refusef("run the job in the other direction: "+r.command("run "+reverse)+"\nswitch back to this one: "+r.command("switch "+reverse),
+	return fault.Refusef("run the job in the other direction: "+r.Env.Command("run "+reverse)+"\nswitch back to this one: "+r.Env.Command("switch "+reverse),
 		"job %q: it is standby, because its source became a copy", j.Name)
 }
 
@@ -73,12 +73,12 @@ const maxRolesAge = 2 * time.Second
 // readRoles reads the roles for judgeRoles in the background. stop cancels that and waits.
 func (w *jobRun) readRoles(ctx context.Context, root string) (r *sideRoles, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	r = &sideRoles{began: time.Now(), done: make(chan struct{}), targets: make([]observedSide, len(w.targets))}
+	r = &sideRoles{began: time.Now(), done: make(chan struct{}), targets: make([]observedSide, len(w.session.Targets))}
 	var all sync.WaitGroup
-	all.Go(func() { r.source = w.source.observe(ctx, root) })
-	for i, t := range w.targets {
+	all.Go(func() { r.source = observe(ctx, w.session.Source, root) })
+	for i, t := range w.session.Targets {
 		if w.heldBatch(t) == nil && w.withoutDisk(t) == nil {
-			all.Go(func() { r.targets[i] = t.observe(ctx, t.target.CopyOf(root, root)) })
+			all.Go(func() { r.targets[i] = observe(ctx, t, t.Target.CopyOf(root, root)) })
 		}
 	}
 	go func() { all.Wait(); close(r.done) }()
@@ -87,24 +87,24 @@ func (w *jobRun) readRoles(ctx context.Context, root string) (r *sideRoles, stop
 
 // judgeRoles waits for the roles and decides for checkRoles.
 func (w *jobRun) judgeRoles(root string, r *sideRoles) error {
-	read := w.activity("reading the roles of source and copies")
+	read := w.session.Activity("reading the roles of source and copies")
 	<-r.done
 	read()
 	source, targets := r.source, r.targets
 	if source.err != nil {
 		return source.err
 	}
-	if source.Role.Kind == zfs.RoleStandby && w.scope.Naming() == nil && source.Role.Job != w.job.Name {
+	if source.Role.Kind == zfs.RoleStandby && w.session.Scope.Naming() == nil && source.Role.Job != w.session.Job.Name {
 		source.Role = zfs.Role{} // a relay: it sends on what arrives
 	}
 	w.promoted = source.Role.Kind == zfs.RoleSource
-	where := w.source.host.Label() + ":" + root
+	where := w.session.Source.Host.Label() + ":" + root
 	if source.Role.Kind == zfs.RoleStandby {
 		reverse := source.Role.Job
-		if reverse == w.job.Name {
+		if reverse == w.session.Job.Name {
 			reverse = replicate.ReverseName(reverse)
 		}
-		return fault.Refusef("to switch back: "+w.command("switch "+reverse)+"\nif its source is lost: "+w.command("promote "+reverse),
+		return fault.Refusef("to switch back: "+w.Env.Command("switch "+reverse)+"\nif its source is lost: "+w.Env.Command("promote "+reverse),
 			"%s became a copy %s: this job must not change it", where, source.Role.Describe())
 	}
 	targets = append(targets, observedSide{}) // the source alone, also of a job without targets
@@ -112,9 +112,9 @@ func (w *jobRun) judgeRoles(root string, r *sideRoles) error {
 		state := decide.ObserveRoles(source.RoleSide, o.RoleSide)
 		if _, err := decide.NextRoles(state, decide.RunEvent); err == nil {
 			continue
-		} else if i < len(w.targets) {
-			t := w.targets[i]
-			return w.refuseRole(err, t.name, t.host.Label()+":"+t.target.CopyOf(root, root), where, o, source)
+		} else if i < len(w.session.Targets) {
+			t := w.session.Targets[i]
+			return w.refuseRole(err, t.Name, t.Host.Label()+":"+t.Target.CopyOf(root, root), where, o, source)
 		} else {
 			return w.refuseRole(err, "", where, where, o, source)
 		}
@@ -137,17 +137,17 @@ func (w *jobRun) refuseRole(err error, name, copied, source string, target, from
 			why = fmt.Errorf("%w: %s is recorded as %s %s", why, side.name, side.Role.Kind, side.Role.Describe())
 		}
 	}
-	job, reverse := w.job.Name, replicate.ReverseName(w.job.Name)
+	job, reverse := w.session.Job.Name, replicate.ReverseName(w.session.Job.Name)
 	if r := from.Role; r.Kind == zfs.RoleHandover {
 		job = r.Job + " " + r.Target
-	} else if len(w.targets) > 1 && name != "" {
+	} else if len(w.session.Targets) > 1 && name != "" {
 		job += " " + name
 	}
 	lines := strings.Split(fault.HintOf(err), "\n")
 	for i, line := range lines {
 		text, command, found := strings.Cut(line, "zxfer replicate ")
 		if !found {
-			lines[i] = strings.ReplaceAll(line, "DATASET", w.source.at.Name)
+			lines[i] = strings.ReplaceAll(line, "DATASET", w.session.Source.At.Name)
 			continue
 		}
 		words := strings.Fields(command)
@@ -155,16 +155,16 @@ func (w *jobRun) refuseRole(err error, name, copied, source string, target, from
 			words[k] = map[string]string{"JOB": job, "JOB" + replicate.ReverseName(""): reverse}[word]
 			words[k] = cmp.Or(words[k], word)
 		}
-		lines[i] = text + w.command(strings.Join(words, " "))
+		lines[i] = text + w.Env.Command(strings.Join(words, " "))
 	}
-	return fault.Refusef(strings.Join(lines, "\n"), "job %q: %w", w.job.Name, why)
+	return fault.Refusef(strings.Join(lines, "\n"), "job %q: %w", w.session.Job.Name, why)
 }
 
 // noteLacking notes the copies of a batch that lack properties of their source.
 func (w *jobRun) noteLacking(b *batch) {
 	for _, d := range b.result.Datasets {
 		if d.Unset != nil {
-			w.note("%s: %v: %s", b.name, d.Unset, fault.HintOf(d.Unset))
+			w.note("%s: %v: %s", b.Name, d.Unset, fault.HintOf(d.Unset))
 		}
 	}
 }
@@ -178,8 +178,8 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 	}
 	copies := b.result.Target.ByName()
 	var changes []hosts.Change
-	for _, d := range v.DatasetsFor(b.name) {
-		copied := copies[b.target.CopyOf(v.Root, d.Name)]
+	for _, d := range v.DatasetsFor(b.Name) {
+		copied := copies[b.Target.CopyOf(v.Root, d.Name)]
 		if copied == nil || copied.Inconsistent() {
 			continue
 		}
@@ -191,9 +191,9 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 	if err == nil {
 		return
 	}
-	f, _ := b.host.Facts(ctx) // cached
+	f, _ := b.Host.Facts(ctx) // cached
 	if !errors.Is(err, hosts.ErrForbidden) && !errors.Is(err, &zfs.Error{Kind: zfs.Permission}) && f.NoAgent == "" {
-		w.note("%s: cannot record the properties of the source on %s: %v", b.name, changes[done].Args.(zfs.PropertyChange).Dataset, err)
+		w.note("%s: cannot record the properties of the source on %s: %v", b.Name, changes[done].Args.(zfs.PropertyChange).Dataset, err)
 	}
 }
 
@@ -201,15 +201,15 @@ func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batc
 func (w *jobRun) originChange(ctx context.Context, d, copied *zfs.Dataset, t *side, root bool) *zfs.PropertyChange {
 	o, want := zfs.OriginOf(d, root), ""
 	if root {
-		o.Job, o.Target, o.Source = w.job.Name, t.name, w.source.at.String()
-		if f, err := w.source.host.Facts(ctx); err == nil {
+		o.Job, o.Target, o.Source = w.session.Job.Name, t.Name, w.session.Source.At.String()
+		if f, err := w.session.Source.Host.Facts(ctx); err == nil {
 			o.Host = f.Hostname
 		}
 	}
 	if root || len(o.Set) > 0 {
 		want = o.Encode()
 	}
-	return recordChange(copied, want, settingsOf(t.target, d, root).Encode())
+	return recordChange(copied, want, settingsOf(t.Target, d, root).Encode())
 }
 
 // recordChange returns the change of the records on a copy, or nil if they are up to date. origin and settings are

@@ -32,7 +32,7 @@ func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *no
 	if err := r.standby(j); err != nil {
 		return nil, err
 	}
-	store, unlock, err := r.lockStore(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
+	store, unlock, err := r.Env.LockStore(ctx, j, wait, "wait until it ends: "+r.Env.Command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *no
 	if p != nil {
 		p.Start(ctx)
 	}
-	if extent == decide.RunSource && len(w.targets) > 0 {
+	if extent == decide.RunSource && len(w.session.Targets) > 0 {
 		w.pause, w.run.Paused = pause, pause.Text(stampLocal)
 	}
 	return w.complete(ctx)
@@ -74,14 +74,14 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 	}
 	w.damage.stop()
 	w.detachDisks(ctx)
-	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
+	w.run.Conclude(w.Env.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.run.Stopped = ctx.Err() != nil && w.run.Outcome == outcome.Interrupted
-	w.state.LastRun = w.run.WithoutDatasets()
+	w.session.State.LastRun = w.run.WithoutDatasets()
 	switch {
-	case w.job.DrillSchedule() == "":
-		w.state.DrillSince = time.Time{}
-	case w.state.DrillSince.IsZero():
-		w.state.DrillSince = w.run.Started
+	case w.session.Job.DrillSchedule() == "":
+		w.session.State.DrillSince = time.Time{}
+	case w.session.State.DrillSince.IsZero():
+		w.session.State.DrillSince = w.run.Started
 	}
 	err = w.record(err, ctx.Err() != nil)
 	w.hooksAfter(ctx)
@@ -92,8 +92,8 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 // failed, and the record says so. err is the error of the whole run, which record returns with its own.
 func (w *jobRun) record(err error, stopped bool) error {
 	for _, store := range []func() error{
-		func() error { return w.store.Save(w.state) },
-		func() error { return w.store.Append(w.run) },
+		func() error { return w.session.Store.Save(w.session.State) },
+		func() error { return w.session.Store.Append(w.run) },
 	} {
 		if failed := store(); failed != nil {
 			err = errors.Join(err, fmt.Errorf("cannot store the record of the run: %w", failed))
@@ -106,16 +106,16 @@ func (w *jobRun) record(err error, stopped bool) error {
 // execute does the work between the hooks. Its error concerns the whole run.
 func (w *jobRun) execute(ctx context.Context) error {
 	w.heldAtStart = map[string]string{}
-	for _, t := range w.targets {
+	for _, t := range w.session.Targets {
 		if b := w.heldBatch(t); b != nil {
-			w.heldAtStart[t.name] = b.held
+			w.heldAtStart[t.Name] = b.held
 		}
 	}
 	connected, disconnect := w.connectHosts(ctx)
 	defer disconnect()
-	roles, stop := w.readRoles(ctx, w.source.at.Name)
+	roles, stop := w.readRoles(ctx, w.session.Source.At.Name)
 	defer stop()
-	settled := w.store.UnchangedCache(w.job)
+	settled := w.session.Store.UnchangedCache(w.session.Job)
 	v, err := w.surveyChanged(ctx, settled)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 	// A failure to take some snapshots does not stop the transfer.
 	after := &replicate.RunState{Survey: v}
 	for i, b := range w.send(ctx, v, early) {
-		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
+		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.Name)))
 		if !b.absent {
 			b.updateState(v, missed)
 		}
@@ -156,12 +156,12 @@ func (w *jobRun) execute(ctx context.Context) error {
 	w.startDamage(ctx)
 	d := w.decide(ctx, after)
 	pruneErr := w.finish(ctx, d)
-	if len(w.targets) == 0 {
+	if len(w.session.Targets) == 0 {
 		v.EndLocal(missed, cmp.Or(pruneErr, ctx.Err()))
 	}
 	if ctx.Err() == nil && snapErr == nil {
 		settled.Datasets = replicate.CacheUnchanged(after, d.Prunings, settled.Datasets)
-		if err := w.store.SaveUnchangedCache(settled); err != nil {
+		if err := w.session.Store.SaveUnchangedCache(settled); err != nil {
 			w.note("cannot store the list of unchanged datasets: %v", err)
 		}
 	}
@@ -174,9 +174,9 @@ func (w *jobRun) execute(ctx context.Context) error {
 func (w *jobRun) connectHosts(ctx context.Context) (wait, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	needed := map[*hosts.Conn]bool{}
-	for _, t := range w.targets {
+	for _, t := range w.session.Targets {
 		if w.heldBatch(t) == nil {
-			needed[w.source.host], needed[t.host] = true, true
+			needed[w.session.Source.Host], needed[t.Host] = true, true
 		}
 	}
 	var all sync.WaitGroup

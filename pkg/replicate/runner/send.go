@@ -24,17 +24,17 @@ const defaultParallel = 2
 
 // send sends the batches of all targets concurrently. early has listings of targets by listTargets.
 func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]*earlyListing) []*batch {
-	parallel := cmp.Or(w.job.Parallel, defaultParallel)
+	parallel := cmp.Or(w.session.Job.Parallel, defaultParallel)
 	g := newGate(parallel)
 	copies := map[string][]string{}
-	for _, t := range w.targets { // before the first batch starts and changes the state
+	for _, t := range w.session.Targets { // before the first batch starts and changes the state
 		if len(v.Unchanged) > 0 && !w.absent(t) {
-			copies[t.name] = v.CopiesToList(t.target)
+			copies[t.Name] = v.CopiesToList(t.Target)
 		}
 	}
-	all := make([]*batch, len(w.targets))
+	all := make([]*batch, len(w.session.Targets))
 	var wg sync.WaitGroup
-	for i, t := range w.targets {
+	for i, t := range w.session.Targets {
 		if all[i] = w.heldBatch(t); all[i] != nil {
 			continue
 		}
@@ -42,22 +42,22 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]
 			all[i] = b
 			continue
 		}
-		if len(v.DatasetsFor(t.name)) == 0 { // all is up to date, or the target excludes all datasets
+		if len(v.DatasetsFor(t.Name)) == 0 { // all is up to date, or the target excludes all datasets
 			all[i] = &batch{side: t, result: &send.BatchResult{}, err: checkExcluded(w, t, v)}
 			continue
 		}
 		req := w.request(t, v)
-		req.Copies, req.Request.Parallel, req.Request.Gate = copies[t.name], parallel, g.of(t.name)
+		req.Copies, req.Request.Parallel, req.Request.Gate = copies[t.Name], parallel, g.of(t.Name)
 		if l := early[t]; l != nil && l.fits(&req) {
 			req.Listed = l.wait
 		}
-		rep := &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
+		rep := &sendReporter{Reporter: w.Env.ReportTo(w.session.Job.Name, t.Name), w: w, to: t.Name}
 		wg.Go(func() {
 			open, cancel := w.untilClosed(ctx, t)
 			defer cancel()
-			watched, stop := t.watched(open)
+			watched, stop := t.Watched(open)
 			defer stop()
-			all[i] = runBatch(watched, w.hosts, t, req, rep)
+			all[i] = runBatch(watched, w.Env.Hosts, t, req, rep)
 			all[i].err = w.disk(t).lost(watched, all[i].firstError(), all[i].err)
 			all[i].hold(open)
 		})
@@ -69,36 +69,36 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]
 // checkExcluded returns an error if a target excludes all datasets of the job.
 func checkExcluded(w *jobRun, t *side, v *replicate.Survey) error {
 	all := len(v.Source.Datasets) + len(v.Unchanged)
-	if all == 0 || len(v.Excluded[t.name]) < all { // a relay may wait for all
+	if all == 0 || len(v.Excluded[t.Name]) < all { // a relay may wait for all
 		return nil
 	}
-	return errAllExcluded(&t.target.Selection, w.source, all)
+	return errAllExcluded(&t.Target.Selection, w.session.Source, all)
 }
 
 // request returns the batch for one target.
 func (w *jobRun) request(t *side, v *replicate.Survey) send.Batch {
-	survey, sent := *v.Source, w.job.SnapshotLimitsOf(t.target)
-	survey.Datasets = v.DatasetsFor(t.name)
+	survey, sent := *v.Source, w.session.Job.SnapshotLimitsOf(t.Target)
+	survey.Datasets = v.DatasetsFor(t.Name)
 	var since time.Time
 	if sent.Since > 0 {
 		since = w.run.Started.Add(-time.Duration(sent.Since))
 	}
-	carry, named := t.target.Properties.Carries()
-	b := send.Batch{Survey: survey, Renames: renamesAt(v, t.name), Newest: listsNewest(t), Request: send.Request{
-		Source: w.source.at, Target: t.at,
+	carry, named := t.Target.Properties.Carries()
+	b := send.Batch{Survey: survey, Renames: renamesAt(v, t.Name), Newest: listsNewest(t), Request: send.Request{
+		Source: w.session.Source.At, Target: t.At,
 		Plan: plan.Request{
-			Source: v.Root, Target: t.at.Name, Recursive: w.job.Recursive,
-			First:      w.job.FirstAt(t.target),
+			Source: v.Root, Target: t.At.Name, Recursive: w.session.Job.Recursive,
+			First:      w.session.Job.FirstAt(t.Target),
 			LatestOnly: sent.LatestOnly, Newest: sent.Newest, Since: since,
-			IncludeSnapshots: w.scope.Patterns(), OnlySnapshots: t.target.Snapshots.Only, Decrypt: t.transfer.Decrypt,
-			CarryProperties: carry, CarryNamed: named, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
+			IncludeSnapshots: w.session.Scope.Patterns(), OnlySnapshots: t.Target.Snapshots.Only, Decrypt: t.Transfer.Decrypt,
+			CarryProperties: carry, CarryNamed: named, Set: t.Target.Properties.Set, Exclude: t.Target.Properties.Exclude,
 		},
-		Settings: t.transfer.Settings, Clock: w.Now, Retries: w.job.RetriesOrDefault(), SkipChecks: t.transfer.SkipChecks,
+		Settings: t.Transfer.Settings, Clock: w.Env.Now, Retries: w.session.Job.RetriesOrDefault(), SkipChecks: t.Transfer.SkipChecks,
 	}, BeforeMove: func(ctx context.Context, p *plan.Plan) { w.protect(ctx, t, v, p) }, Review: func(p *plan.Plan, st plan.State) {
 		w.shared.Lock()
 		defer w.shared.Unlock()
-		for _, news := range v.Review(t.target, p, &st) {
-			w.Log(w.job.Name + ": " + news)
+		for _, news := range v.Review(t.Target, p, &st) {
+			w.Env.Log(w.session.Job.Name + ": " + news)
 		}
 		for _, name := range p.Exposed() {
 			p.Notes = append(p.Notes, name+": its role changed, and there is no record that block sizes were compared; to find out whether files lost data: "+w.drillCommand())
@@ -106,7 +106,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) send.Batch {
 		for i := range p.Conflicts {
 			if c := &p.Conflicts[i]; c.ID == plan.FirstRefused {
 				once := func(first plan.First) string {
-					return w.command(strings.Join([]string{"run", "--first", string(first), w.job.Name}, " "))
+					return w.Env.Command(strings.Join([]string{"run", "--first", string(first), w.session.Job.Name}, " "))
 				}
 				c.Remedy = "to send all snapshots once: " + once(plan.FirstAll) + "\nto send only the most recent one once: " + once(plan.FirstNewest)
 			}
@@ -114,18 +114,18 @@ func (w *jobRun) request(t *side, v *replicate.Survey) send.Batch {
 	}}
 	w.shared.Lock() // another target's batch may be writing the state
 	defer w.shared.Unlock()
-	v.AddExcluded(t.target, &b.Request.Plan)
-	v.AllowRename(t.target, &b.Request.Plan)
-	b.HistoriesAfter = v.HasNews(t.name)
+	v.AddExcluded(t.Target, &b.Request.Plan)
+	v.AllowRename(t.Target, &b.Request.Plan)
+	b.HistoriesAfter = v.HasNews(t.Name)
 	return b
 }
 
 // drillCommand returns the command that drills the copies of the job.
-func (w *jobRun) drillCommand() string { return w.command("drill " + w.job.Name) }
+func (w *jobRun) drillCommand() string { return w.Env.Command("drill " + w.session.Job.Name) }
 
 // listsNewest reports whether only the most recent snapshots of a target are listed. Only retention needs
 // the others.
-func listsNewest(t *side) bool { return t.target.Retention == nil && !t.target.MirrorsSnapshots() }
+func listsNewest(t *side) bool { return t.Target.Retention == nil && !t.Target.MirrorsSnapshots() }
 
 // batch is the transfer to one target, and its result.
 type batch struct {
@@ -163,7 +163,7 @@ func runBatch(ctx context.Context, at *hosts.Set, t *side, req send.Batch, rep s
 	began := time.Now()
 	res, err := send.RunBatch(ctx, req, at, rep)
 	for _, d := range res.Datasets {
-		from, to := endpoint.Endpoint{Host: req.Request.Source.Host, Name: d.Source}, endpoint.Endpoint{Host: t.at.Host, Name: d.Target}
+		from, to := endpoint.Endpoint{Host: req.Request.Source.Host, Name: d.Source}, endpoint.Endpoint{Host: t.At.Host, Name: d.Target}
 		d.Err = replicate.InKeysOf(d.Err, from, to)
 	}
 	return &batch{side: t, result: res, err: replicate.InKeys(err), seconds: time.Since(began).Seconds()}
@@ -171,7 +171,7 @@ func runBatch(ctx context.Context, at *hosts.Set, t *side, req send.Batch, rep s
 
 // targetState returns the target's state after the batch.
 func (b *batch) targetState() *replicate.TargetState {
-	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil || b.absent || b.held != "", Absent: b.absent, Listing: &b.result.Target, Partial: send.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
+	s := &replicate.TargetState{Target: b.Target, Failed: b.err != nil || b.absent || b.held != "", Absent: b.absent, Listing: &b.result.Target, Partial: send.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
 		case d.Err != nil: // an interrupted receive may still be running on the target
@@ -186,7 +186,7 @@ func (b *batch) targetState() *replicate.TargetState {
 // record returns the target's part of the run's record. idle counts the datasets that were not
 // sent because they are unchanged.
 func (b *batch) record(idle int) *statedir.TargetRun {
-	r := &statedir.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle, Paused: cmp.Or(b.held, b.stopped)}
+	r := &statedir.TargetRun{Target: b.Name, To: b.Target.To, Seconds: b.seconds, Unchanged: idle, Paused: cmp.Or(b.held, b.stopped)}
 	if b.held != "" || b.absent && b.err == nil {
 		r.Unchanged = 0
 		return r
@@ -229,24 +229,24 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	st := v.State
 	if b.held != "" {
-		for _, d := range v.DatasetsFor(b.name) {
-			a := st.Copy(d.Name, b.name)
-			a.Target = cmp.Or(a.Target, b.target.CopyOf(v.Root, d.Name))
+		for _, d := range v.DatasetsFor(b.Name) {
+			a := st.Copy(d.Name, b.Name)
+			a.Target = cmp.Or(a.Target, b.Target.CopyOf(v.Root, d.Name))
 			a.Hold(v.Started)
 		}
 		return
 	}
-	for _, name := range v.UnchangedAt(b.name) {
-		if v.RenamedWithParent(b.target, name) {
+	for _, name := range v.UnchangedAt(b.Name) {
+		if v.RenamedWithParent(b.Target, name) {
 			continue // the next run notices the missing copy and sends it
 		}
-		a := st.Copy(name, b.name)
+		a := st.Copy(name, b.Name)
 		a.Bytes, a.Seconds = 0, 0
 		a.Record(v.Started, nil)
 	}
 	if b.err != nil {
-		for _, d := range v.DatasetsFor(b.name) {
-			a := st.Copy(d.Name, b.name)
+		for _, d := range v.DatasetsFor(b.Name) {
+			a := st.Copy(d.Name, b.Name)
 			a.Bytes, a.Seconds = 0, 0
 			a.Record(v.Started, b.err)
 		}
@@ -254,7 +254,7 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	}
 	copies, sources := b.result.Target.ByName(), v.Source.ByName()
 	for _, d := range b.result.Datasets {
-		a := st.Copy(d.Source, b.name)
+		a := st.Copy(d.Source, b.Name)
 		a.Bytes, a.Seconds = d.Bytes, d.Seconds
 		if d.Err == nil || !a.Renamed { // otherwise the copy still has the former name
 			a.Target, a.Renamed = d.Target, false
@@ -296,7 +296,7 @@ type sendReporter struct {
 }
 
 func (s *sendReporter) Log(message string) {
-	s.Reporter.Log(replicate.Keys(s.w.job.Name + " to " + s.to + ": " + message))
+	s.Reporter.Log(replicate.Keys(s.w.session.Job.Name + " to " + s.to + ": " + message))
 }
 
 // gate limits how many datasets of a job are sent concurrently. The target with the fewest running

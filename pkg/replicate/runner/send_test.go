@@ -88,7 +88,7 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	require.NoError(t, err)
 	defer unlock()
 	run := r.runner(t)
-	run.Flags = " --config 'my jobs.toml' --state-dir state"
+	run.Env.Flags = " --config 'my jobs.toml' --state-dir state"
 	_, err = run.Run(t.Context(), r.job, false)
 	require.ErrorIs(t, err, statedir.ErrRunning)
 	require.Equal(t, "wait until it ends: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
@@ -165,7 +165,7 @@ func TestRunReportsTransfers(t *testing.T) {
 	run := r.runner(t)
 	var all []string
 	var mu sync.Mutex
-	run.Reporter = func(name, target string) send.Reporter {
+	run.Env.Reporter = func(name, target string) send.Reporter {
 		if target == "" {
 			return nil // only the log gets a report
 		}
@@ -180,7 +180,7 @@ func TestRunReportsTransfers(t *testing.T) {
 // batch could not be inspected.
 func TestRecordOfStoppedBatch(t *testing.T) {
 	t.Parallel()
-	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &send.BatchResult{Datasets: []*send.DatasetResult{
+	b := &batch{side: &side{Target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &send.BatchResult{Datasets: []*send.DatasetResult{
 		{Dataset: outcome.Dataset{Source: "a"}, Err: errors.New("no space")}, {Dataset: outcome.Dataset{Source: "b"}, Err: fault.Interrupt("", context.Canceled)}, {Dataset: outcome.Dataset{Source: "c"}},
 	}}}
 	r := b.record(0)

@@ -33,7 +33,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *r
 	var first, destroyed error
 	next := w.newRelisting(v)
 	if len(names) > 0 {
-		taken := w.activity("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
+		taken := w.session.Activity("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
 		first = w.snapshot(ctx, names, due.Frozen, missed, next)
 		taken()
 	}
@@ -41,7 +41,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *r
 		return v, missed, first
 	}
 	if w.run.Snapshots = len(all) - len(missed); w.run.Snapshots > 0 {
-		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
+		w.Env.Log(fmt.Sprintf("%s: took @%s of %s", w.session.Job.Name, w.session.Scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
 		now, err := next.finish(ctx)
 		if err != nil {
 			return v, missed, err

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -44,8 +45,8 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 	var out []*HeldSnapshot
 	var errs []error
 	for _, p := range places {
-		if p.target != nil && !r.hasDisk(ctx, p) {
-			r.Log(fmt.Sprintf("%s is skipped: its disk is not imported", p.at))
+		if p.Target != nil && !r.hasDisk(ctx, p) {
+			r.Env.Log(fmt.Sprintf("%s is skipped: its disk is not imported", p.At))
 			continue
 		}
 		found, err := r.holdsAt(ctx, f, p, release)
@@ -55,7 +56,7 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 			out = append(out, found...)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("holds of %s: %w", p.at.Name, err))
+			errs = append(errs, fmt.Errorf("holds of %s: %w", p.At.Name, err))
 		}
 	}
 	return out, errors.Join(errs...)
@@ -64,23 +65,23 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 // holdsOfRenamed is holdsAt for the trees that a switch or a run renamed, and that had the name of p. It
 // skips trees that another place contains. A restricted key for p does not list them.
 func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *side, places []*side, release bool) (out []*HeldSnapshot, err error) {
-	parent := zfs.ParentOf(p.at.Name)
+	parent := zfs.ParentOf(p.At.Name)
 	if parent == "" { // a pool is never renamed
 		return nil, nil
 	}
-	l, err := p.list(ctx, hosts.ListQuery{Dataset: parent, Recursive: true, Identity: true, NoAncestors: true})
+	l, err := p.List(ctx, hosts.ListQuery{Dataset: parent, Recursive: true, Identity: true, NoAncestors: true})
 	if errors.Is(err, hosts.ErrForbidden) {
-		r.Log(fmt.Sprintf("%s: datasets that were renamed from it are not listed: %v", p.at, err))
+		r.Env.Log(fmt.Sprintf("%s: datasets that were renamed from it are not listed: %v", p.At, err))
 		return nil, nil
 	}
 	for _, d := range l.Datasets {
 		before, renamed := zfs.NameBeforeRename(d.Name)
-		listed := slices.ContainsFunc(places, func(o *side) bool { return o.at.Host == p.at.Host && strings.HasPrefix(d.Name, o.at.Name+"/") })
-		if !renamed || before != p.at.Name || listed || err != nil {
+		listed := slices.ContainsFunc(places, func(o *side) bool { return o.At.Host == p.At.Host && strings.HasPrefix(d.Name, o.At.Name+"/") })
+		if !renamed || before != p.At.Name || listed || err != nil {
 			continue
 		}
 		q := *p
-		q.at.Name = d.Name
+		q.At.Name = d.Name
 		var found []*HeldSnapshot
 		found, err = r.holdsAt(ctx, f, &q, release)
 		out = append(out, found...)
@@ -93,7 +94,7 @@ func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *side,
 func (r *Runner) places(f *replicate.File) ([]*side, error) {
 	var out []*side
 	add := func(source, e string, tr *replicate.Transfer) error {
-		p, err := newSide(r.hosts, "", e, tr)
+		p, err := session.NewSide(r.Env.Hosts, "", e, tr)
 		if err != nil {
 			return err
 		}
@@ -102,11 +103,11 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 			if err != nil {
 				return err
 			}
-			if p.at.Name, err = plan.TargetName(from.Name, p.at.Name); err != nil {
+			if p.At.Name, err = plan.TargetName(from.Name, p.At.Name); err != nil {
 				return err
 			}
 		}
-		if !slices.ContainsFunc(out, func(o *side) bool { return o.at == p.at }) {
+		if !slices.ContainsFunc(out, func(o *side) bool { return o.At == p.At }) {
 			out = append(out, p)
 		}
 		return nil
@@ -119,11 +120,11 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 			before := len(out)
 			errs = append(errs, add(j.Source, j.Targets[k].To, j.TransferTo(&j.Targets[k])))
 			if len(out) > before && j.Targets[k].Disk != nil {
-				out[before].target = &j.Targets[k]
+				out[before].Target = &j.Targets[k]
 			}
 		}
 	}
-	dirs, err := os.ReadDir(r.StateDir)
+	dirs, err := os.ReadDir(r.Env.StateDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -131,7 +132,7 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 		if !d.IsDir() || f.Has(d.Name()) {
 			continue
 		}
-		st, err := statedir.Peek(r.StateDir, d.Name()).State()
+		st, err := statedir.Peek(r.Env.StateDir, d.Name()).State()
 		if err != nil {
 			return nil, err
 		}
@@ -149,20 +150,20 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 func (r *Runner) hasDisk(ctx context.Context, p *side) bool {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	id := p.target.Identity()
-	found, err := hosts.Call(ctx, p.host, hosts.OpFindPools, zfs.PoolQuery{})
+	id := p.Target.Identity()
+	found, err := hosts.Call(ctx, p.Host, hosts.OpFindPools, zfs.PoolQuery{})
 	return err == nil && slices.ContainsFunc(found.Imported, func(i zfs.ImportedPool) bool {
 		return i.Name == id.Pool && i.Health != zfs.PoolSuspended && slices.Contains(id.Siblings, i.GUID)
 	})
 }
 
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {
-	l, err := p.list(ctx, hosts.ListQuery{Dataset: p.at.Name, Recursive: true, Versions: true})
+	l, err := p.List(ctx, hosts.ListQuery{Dataset: p.At.Name, Recursive: true, Versions: true})
 	if err != nil {
 		return nil, err
 	}
 	names := l.SnapshotNames()
-	tags, err := p.host.Holds(ctx, names)
+	tags, err := p.Host.Holds(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 				continue
 			}
 			names, known := needed[tag]
-			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) && !f.HeldByOthers(tag) || names != nil && !names[name]}
+			h := &HeldSnapshot{Host: p.At.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) && !f.HeldByOthers(tag) || names != nil && !names[name]}
 			out = append(out, h)
 			if h.Stale {
 				stale[tag] = append(stale[tag], h)
@@ -196,7 +197,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 		for _, h := range stale[tag] {
 			destroyed = append(destroyed, h.Snapshot)
 		}
-		if err := p.release(ctx, tag, destroyed); err != nil {
+		if err := p.Release(ctx, tag, destroyed); err != nil {
 			return out, err
 		}
 		for _, h := range stale[tag] {
@@ -219,7 +220,7 @@ func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Targ
 	if reverse == nil || reverse.Standby {
 		return false
 	}
-	st, err := statedir.Peek(r.StateDir, reverse.Name).State()
+	st, err := statedir.Peek(r.Env.StateDir, reverse.Name).State()
 	if err != nil || st.LastRun == nil || !st.LastRun.Succeeded() || ran != nil && !st.LastRun.Started.After(ran.Started) {
 		return false
 	}
@@ -234,7 +235,7 @@ func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, err
 	out := map[string]map[string]bool{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		st, err := statedir.Peek(r.StateDir, j.Name).State()
+		st, err := statedir.Peek(r.Env.StateDir, j.Name).State()
 		if err != nil {
 			return nil, err
 		}
@@ -272,7 +273,7 @@ const readCloneAge = 24 * time.Hour
 // clonesAt returns the drill clones of snapshots. Clones of jobs in the file are not stale: a
 // drill uses them, or the next drill removes them.
 func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snapshots []string, release bool) ([]*HeldSnapshot, error) {
-	found, err := p.properties(ctx, snapshots, "clones")
+	found, err := p.Properties(ctx, snapshots, "clones")
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +284,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	slices.Sort(names)
 	var out []*HeldSnapshot
 	for _, name := range names {
-		found, err := p.properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty)
+		found, err := p.Properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty)
 		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // a restricted key hides clones it may not use
 			return out, err
 		}
@@ -291,20 +292,20 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 		if !mark.Local() {
 			continue // not made by zxfer
 		}
-		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
+		h := &HeldSnapshot{Host: p.At.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
 		if mark.Value == zfs.ReadCloneMark {
-			found, err := p.properties(ctx, []string{name}, "creation")
+			found, err := p.Properties(ctx, []string{name}, "creation")
 			if err != nil && !errors.Is(err, hosts.ErrForbidden) {
 				return out, err
 			}
 			created, err := strconv.ParseInt(found[name]["creation"].Value, 10, 64)
-			h.Stale = err == nil && r.Now().Sub(time.Unix(created, 0)) > readCloneAge
+			h.Stale = err == nil && r.Env.Now().Sub(time.Unix(created, 0)) > readCloneAge
 		}
 		if out = append(out, h); !h.Stale || !release {
 			continue
 		}
 		dataset, _, _ := strings.Cut(h.Snapshot, "@")
-		if err := p.removeClones(ctx, zfs.DrillClones{Job: h.Job, Datasets: []string{dataset}}); err != nil {
+		if err := p.RemoveClones(ctx, zfs.DrillClones{Job: h.Job, Datasets: []string{dataset}}); err != nil {
 			return out, err
 		}
 		h.Released = true

@@ -40,7 +40,7 @@ func (st *step) failed() bool { return st != nil && (st.err != nil || st.dropped
 
 // runSteps runs steps in order, and in one round trip as long as they succeed. A failed step stops only
 // the steps that need it.
-func (s *side) runSteps(ctx context.Context, steps []*step) {
+func runSteps(ctx context.Context, s *side, steps []*step) {
 	began := time.Now()
 	for {
 		on := ctx

@@ -26,11 +26,11 @@ const partialSurveyShare = 4
 // surveyChanged is survey without the snapshots of unchanged datasets. If few datasets are
 // unchanged, or that is unknown, it lists everything.
 func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedCache) (*replicate.Survey, error) {
-	held := slices.ContainsFunc(w.targets, func(t *side) bool { return w.heldBatch(t) != nil }) // its copies are not listed
-	if held || len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
+	held := slices.ContainsFunc(w.session.Targets, func(t *side) bool { return w.heldBatch(t) != nil }) // its copies are not listed
+	if held || len(settled.Datasets) == 0 || w.session.Scope.Naming() != nil && !w.session.Job.Snapshots.SkipUnchanged {
 		return w.survey(ctx)
 	}
-	v, err := w.list(ctx, hosts.ListQuery{Changed: true, NoAncestors: true}, w.job.Snapshots.SkipUnchanged)
+	v, err := w.list(ctx, hosts.ListQuery{Changed: true, NoAncestors: true}, w.session.Job.Snapshots.SkipUnchanged)
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +38,8 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedC
 	if all := len(v.Source.Datasets); (all-len(may))*partialSurveyShare > all {
 		return w.survey(ctx)
 	}
-	looked := w.activity("inspecting the copies of %s", english.Plural(len(may), "dataset", ""))
-	moved, err := changedCopies(ctx, w.targets, v, settled, may)
+	looked := w.session.Activity("inspecting the copies of %s", english.Plural(len(may), "dataset", ""))
+	moved, err := changedCopies(ctx, w.session.Targets, v, settled, may)
 	looked()
 	if err != nil {
 		return w.survey(ctx) // the batch of the target reports the error
@@ -54,15 +54,15 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedC
 
 // list lists the source. With sync, it first writes out pending changes, which "written" lacks otherwise.
 func (w *jobRun) list(ctx context.Context, q hosts.ListQuery, sync bool) (*replicate.Survey, error) {
-	defer w.activity("listing %s", w.source.at)()
+	defer w.session.Activity("listing %s", w.session.Source.At)()
 	q = w.wholeSource(q)
 	if sync {
-		synced := []hosts.Change{hosts.OpSync.Change(w.source.at.Name)}
-		if found, err := hosts.Call(ctx, w.source, hosts.OpApply, hosts.ChangeList{Changes: synced, List: &q}); err == nil {
+		synced := []hosts.Change{hosts.OpSync.Change(w.session.Source.At.Name)}
+		if found, err := hosts.Call(ctx, w.session.Source, hosts.OpApply, hosts.ChangeList{Changes: synced, List: &q}); err == nil {
 			return w.surveyOf(ctx, &found)
 		} // for example without the permission of the account for zpool
 	}
-	found, err := hosts.Call(ctx, w.source, hosts.OpList, q)
+	found, err := hosts.Call(ctx, w.session.Source, hosts.OpList, q)
 	if err != nil {
 		return nil, w.listError(err)
 	}
@@ -71,13 +71,13 @@ func (w *jobRun) list(ctx context.Context, q hosts.ListQuery, sync bool) (*repli
 
 // wholeSource returns a query for all datasets of the job.
 func (w *jobRun) wholeSource(q hosts.ListQuery) hosts.ListQuery {
-	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
+	q.Dataset, q.Recursive, q.User = w.session.Source.At.Name, w.session.Job.Recursive, w.session.Job.UserProperties()
 	return q
 }
 
 // restoreHint returns the commands that restore the source from its copies, or "" if it has none.
 func (w *jobRun) restoreHint() string {
-	return restoreHint(w.source, w.targets, w.state.Datasets[w.source.at.Name], w.job.Recursive)
+	return restoreHint(w.session.Source, w.session.Targets, w.session.State.Datasets[w.session.Source.At.Name], w.session.Job.Recursive)
 }
 
 // listError completes the error of a listing of the source.
@@ -85,7 +85,7 @@ func (w *jobRun) listError(err error) error {
 	if !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
-	err = ends.MissingPool(w.source.host, w.source.at.Name, err) // for example after the loss of a host
+	err = ends.MissingPool(w.session.Source.Host, w.session.Source.At.Name, err) // for example after the loss of a host
 	if back := w.restoreHint(); back != "" {
 		err = &fault.Error{Class: fault.ClassOf(err), Hint: fault.HintOf(err) + "\n" + back, Err: err}
 	}
@@ -94,16 +94,16 @@ func (w *jobRun) listError(err error) error {
 
 // surveyOf returns the survey of a listing of all datasets of the job.
 func (w *jobRun) surveyOf(ctx context.Context, l *zfs.Listing) (*replicate.Survey, error) {
-	root := w.source.at.Name
+	root := w.session.Source.At.Name
 	if len(l.Datasets) == 0 {
-		return nil, sourceMissing(ctx, w.source, w.targets, w.state.Datasets[root], w.restoreHint())
+		return nil, sourceMissing(ctx, w.session.Source, w.session.Targets, w.session.State.Datasets[root], w.restoreHint())
 	}
-	v := &replicate.Survey{SourceAt: w.source.host.At(), Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started,
+	v := &replicate.Survey{SourceAt: w.session.Source.Host.At(), Job: w.session.Job, Scope: w.session.Scope, State: &w.session.State.State, Started: w.run.Started,
 		Root: root, All: l.Datasets, Source: l, Unchanged: map[string]bool{}}
 	v.Choose()
-	w.state.FollowRenames(l.Datasets, slices.ContainsFunc(w.job.Targets, func(t replicate.Target) bool { return t.FollowsRenames() }))
+	w.session.State.FollowRenames(l.Datasets, slices.ContainsFunc(w.session.Job.Targets, func(t replicate.Target) bool { return t.FollowsRenames() }))
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
-		return nil, errAllExcluded(&w.job.Selection, w.source, len(v.All))
+		return nil, errAllExcluded(&w.session.Job.Selection, w.session.Source, len(v.All))
 	}
 	return v, nil
 }
@@ -115,15 +115,15 @@ func errAllExcluded(c *replicate.Selection, source *side, of int) error {
 		if !valued {
 			value = "on"
 		}
-		hint = "mark the datasets to include: " + source.host.Command("zfs", "set", name+"="+value, source.at.Name+"/DATASET")
-		return fault.Refusef(hint, "%s: include, exclude and property exclude all of its %s", source.at, all)
+		hint = "mark the datasets to include: " + source.Host.Command("zfs", "set", name+"="+value, source.At.Name+"/DATASET")
+		return fault.Refusef(hint, "%s: include, exclude and property exclude all of its %s", source.At, all)
 	}
-	return fault.Refusef(hint, "%s: include and exclude exclude all of its %s", source.at, all)
+	return fault.Refusef(hint, "%s: include and exclude exclude all of its %s", source.At, all)
 }
 
 // survey lists the source with all its snapshots.
 func (w *jobRun) survey(ctx context.Context) (*replicate.Survey, error) {
-	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true}, w.job.Snapshots.SkipUnchanged)
+	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true}, w.session.Job.Snapshots.SkipUnchanged)
 }
 
 // changedCopies returns the datasets with a changed copy on any target.
@@ -131,21 +131,21 @@ func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, se
 	found := make([]map[string]map[string]zfs.Property, len(targets))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, t := range targets {
-		if t.target.Disk != nil { // the cache has no entry while a disk is away
+		if t.Target.Disk != nil { // the cache has no entry while a disk is away
 			continue
 		}
 		var copies []string
 		for _, n := range names {
-			if v.Excluded[t.name][n] {
+			if v.Excluded[t.Name][n] {
 				continue
 			}
-			copies = append(copies, t.target.CopyOf(v.Root, n))
+			copies = append(copies, t.Target.CopyOf(v.Root, n))
 		}
 		if len(copies) == 0 {
 			continue
 		}
 		g.Go(func() (err error) {
-			found[i], err = t.properties(gctx, copies, replicate.CopyProperties()...)
+			found[i], err = t.Properties(gctx, copies, replicate.CopyProperties()...)
 			return err
 		})
 	}
@@ -155,15 +155,15 @@ func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, se
 	moved := map[string]bool{}
 	for i, t := range targets {
 		for _, n := range names {
-			if v.Excluded[t.name][n] {
+			if v.Excluded[t.Name][n] {
 				continue
 			}
-			if t.target.Disk != nil {
+			if t.Target.Disk != nil {
 				moved[n] = true
 				continue
 			}
-			copied := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}
-			if settled.Datasets[n].CopyChanged(t.name, copied, v.State.Copy(n, t.name)) {
+			copied := &zfs.Dataset{Properties: found[i][t.Target.CopyOf(v.Root, n)]}
+			if settled.Datasets[n].CopyChanged(t.Name, copied, v.State.Copy(n, t.Name)) {
 				moved[n] = true
 			}
 		}
@@ -203,7 +203,7 @@ func (w *jobRun) newRelisting(v *replicate.Survey) *relisting {
 // connection, it repeats nothing.
 func (l *relisting) after(ctx context.Context, snapshots []string) error {
 	list := hosts.ChangeList{Changes: []hosts.Change{hosts.OpSnapshot.Change(snapshots)}, List: l.query}
-	found, err := hosts.Call(ctx, l.source.host, hosts.OpApply, list)
+	found, err := hosts.Call(ctx, l.session.Source.Host, hosts.OpApply, list)
 	if err == nil && l.query != nil {
 		l.found = &found
 	}
@@ -223,12 +223,12 @@ func (l *relisting) finish(ctx context.Context) (*replicate.Survey, error) {
 	}
 	q := *l.query
 	if l.found == nil {
-		what := l.source.at.String()
+		what := l.session.Source.At.String()
 		if n := len(q.Only); n > 0 {
 			what = english.Plural(n, "dataset", "") + " of " + what
 		}
-		defer l.activity("listing %s", what)()
-		found, err := hosts.Call(ctx, l.source, hosts.OpList, q)
+		defer l.session.Activity("listing %s", what)()
+		found, err := hosts.Call(ctx, l.session.Source, hosts.OpList, q)
 		if err != nil {
 			return nil, l.listError(err)
 		}
@@ -251,11 +251,11 @@ func (l *relisting) finish(ctx context.Context) (*replicate.Survey, error) {
 // sourceMissing returns the error for a source dataset that does not exist: unknown, renamed or
 // destroyed.
 func sourceMissing(ctx context.Context, source *side, targets []*side, known *replicate.DatasetState, back string) error {
-	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
+	where, pool := source.Host.Label()+":"+source.At.Name, zfs.PoolOf(source.At.Name)
 	if known == nil || known.GUID == 0 {
-		return fault.Refusef("list the datasets: "+source.host.Command("zfs", "list", "-r", pool), "%s: no such dataset", where)
+		return fault.Refusef("list the datasets: "+source.Host.Command("zfs", "list", "-r", pool), "%s: no such dataset", where)
 	}
-	all, err := source.list(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
+	all, err := source.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
 	if err != nil {
 		return err
 	}
@@ -279,11 +279,11 @@ func restoreHint(source *side, targets []*side, known *replicate.DatasetState, r
 	}
 	var lines []string
 	for _, t := range targets {
-		a := known.Targets[t.name]
+		a := known.Targets[t.Name]
 		if a == nil || a.Target == "" {
 			continue
 		}
-		argv := []string{"zxfer", "restore", endpoint.Endpoint{Host: t.at.Host, Name: a.Target}.String(), source.at.String()}
+		argv := []string{"zxfer", "restore", endpoint.Endpoint{Host: t.At.Host, Name: a.Target}.String(), source.At.String()}
 		if recursive {
 			argv = slices.Insert(argv, 2, "-R")
 		}
@@ -295,13 +295,13 @@ func restoreHint(source *side, targets []*side, known *replicate.DatasetState, r
 // renameHint returns a hint how to follow a renamed source. If the name of a copy depends on it,
 // the copy must be renamed first.
 func renameHint(source *side, targets []*side, known *replicate.DatasetState, name string) string {
-	at := source.at
+	at := source.At
 	at.Name = name
 	hint := fmt.Sprintf("write source = %q into the job file", at)
 	for _, t := range targets {
-		a, now := known.Targets[t.name], t.target.CopyOf(name, name)
+		a, now := known.Targets[t.Name], t.Target.CopyOf(name, name)
 		if a != nil && a.Target != "" && now != "" && a.Target != now {
-			hint += "\nrename the copy: " + t.host.Command("zfs", "rename", a.Target, now)
+			hint += "\nrename the copy: " + t.Host.Command("zfs", "rename", a.Target, now)
 		}
 	}
 	return hint

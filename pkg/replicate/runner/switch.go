@@ -32,7 +32,7 @@ var switchSnapshot = regexp.MustCompile(`^` + switchPrefix + `[0-9a-f]{16}$`)
 // increment is sent, the copy becomes the source, and the source becomes its copy. At no time are
 // both writable. After an interruption at any step, the same call completes it.
 func (r *Runner) Switch(ctx context.Context, j *replicate.Job, file *JobFile, o FailoverOptions) (*Failover, error) {
-	if p, err := statedir.Paused(r.StateDir, j.Name, r.Now()); !o.DryRun && !o.Abort && (err != nil || p.State(r.Now()).Active()) {
+	if p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); !o.DryRun && !o.Abort && (err != nil || p.State(r.Env.Now()).Active()) {
 		if err == nil {
 			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
 		}
@@ -65,9 +65,9 @@ func (s *roleSwitch) run(ctx context.Context) error {
 		return err
 	}
 	if s.sourceUnknown {
-		return fault.Refusef("run it on the source's host: "+s.command("switch "+s.job.Name), "job %q: this host does not know the address of the source", s.job.Name)
+		return fault.Refusef("run it on the source's host: "+s.Env.Command("switch "+s.session.Job.Name), "job %q: this host does not know the address of the source", s.session.Job.Name)
 	}
-	if err := cmp.Or(s.checkOtherCopies(ctx), s.requireOwner(ctx, s.t, s.copyRoot), s.requireOwner(ctx, s.jobRun.source, s.root)); err != nil {
+	if err := cmp.Or(s.checkOtherCopies(ctx), s.requireOwner(ctx, s.t, s.copyRoot), s.requireOwner(ctx, s.jobRun.session.Source, s.root)); err != nil {
 		return err
 	}
 	if err := s.planFile(); err != nil {
@@ -89,14 +89,14 @@ func (s *roleSwitch) run(ctx context.Context) error {
 
 // list lists both sides with all versions.
 func (s *roleSwitch) list(ctx context.Context) (err error) {
-	s.jobRun.source.host.Sync(ctx, s.root)
+	s.jobRun.session.Source.Host.Sync(ctx, s.root)
 	if s.v, err = s.jobRun.survey(ctx); err != nil {
 		return err
 	}
 	s.reads = *s.v.Source
-	s.reads.Datasets = s.v.DatasetsFor(s.t.name)
-	if !s.job.Recursive { // descendants become read-only, and are unmounted, with the source
-		below, err := s.jobRun.source.list(ctx, hosts.ListQuery{Dataset: s.root, Recursive: true, NoAncestors: true})
+	s.reads.Datasets = s.v.DatasetsFor(s.t.Name)
+	if !s.session.Job.Recursive { // descendants become read-only, and are unmounted, with the source
+		below, err := s.jobRun.session.Source.List(ctx, hosts.ListQuery{Dataset: s.root, Recursive: true, NoAncestors: true})
 		if err != nil {
 			return err
 		}
@@ -109,8 +109,8 @@ func (s *roleSwitch) list(ctx context.Context) (err error) {
 		return err
 	}
 	s.freed = map[string]bool{}
-	a, errA := s.jobRun.source.host.Facts(ctx)
-	b, errB := s.t.host.Facts(ctx)
+	a, errA := s.jobRun.session.Source.Host.Facts(ctx)
+	b, errB := s.t.Host.Facts(ctx)
 	if errA != nil || errB != nil {
 		return cmp.Or(errA, errB)
 	}
@@ -132,17 +132,17 @@ var rawBackFixed = zfs.Release{2, 1, 3}
 
 // checkRaw refuses a switch after which encrypted data could not be sent back safely.
 func (s *roleSwitch) checkRaw(ctx context.Context) error {
-	if !slices.ContainsFunc(s.reads.Datasets, (*zfs.Dataset).Encrypted) || s.t.transfer.Decrypt {
+	if !slices.ContainsFunc(s.reads.Datasets, (*zfs.Dataset).Encrypted) || s.t.Transfer.Decrypt {
 		return nil
 	}
-	for _, side := range []*side{s.jobRun.source, s.t} {
-		f, err := side.host.Facts(ctx)
+	for _, side := range []*side{s.jobRun.session.Source, s.t} {
+		f, err := side.Host.Facts(ctx)
 		if err != nil {
 			return err
 		}
 		if v, known := zfs.ParseRelease(f.ZFS); known && v.Before(rawBackFixed) {
 			return fault.Refusef("upgrade OpenZFS there to 2.1.3 or newer",
-				"%s: OpenZFS %s may make encrypted datasets unmountable if raw increments are sent back to them (openzfs#10523)", side.host.Label(), v)
+				"%s: OpenZFS %s may make encrypted datasets unmountable if raw increments are sent back to them (openzfs#10523)", side.Host.Label(), v)
 		}
 	}
 	return nil
@@ -227,7 +227,7 @@ func (s *roleSwitch) sourceRecord(copied *zfs.Dataset) (o zfs.Origin, known bool
 	if err == nil && !known && (s.state == decide.Normal || d.Name != s.root) {
 		o, known = zfs.OriginOf(d, d.Name == s.root), true
 	}
-	o.Settings = settingsOf(s.t.target, d, d.Name == s.root)
+	o.Settings = settingsOf(s.t.Target, d, d.Name == s.root)
 	return o, known, err
 }
 
@@ -239,16 +239,16 @@ func (s *roleSwitch) checkVolumes(ctx context.Context) error {
 			paths = append(paths, zfs.DeviceOf(d.Name))
 		}
 	}
-	if len(paths) == 0 || s.jobRun.source.host.Require(ctx, hosts.OpInUse) != nil {
+	if len(paths) == 0 || s.jobRun.session.Source.Host.Require(ctx, hosts.OpInUse) != nil {
 		return nil
 	}
-	found, err := hosts.Call(ctx, s.jobRun.source, hosts.OpInUse, paths)
+	found, err := hosts.Call(ctx, s.jobRun.session.Source, hosts.OpInUse, paths)
 	if err != nil {
 		return err
 	}
 	for _, path := range paths {
 		if why := found[path]; why != "" {
-			return fault.Refusef("stop its user; lsblk and fuser -vm show it", "%s: %s %s", s.jobRun.source.host.Label(), path, why)
+			return fault.Refusef("stop its user; lsblk and fuser -vm show it", "%s: %s %s", s.jobRun.session.Source.Host.Label(), path, why)
 		}
 	}
 	return nil
@@ -256,9 +256,9 @@ func (s *roleSwitch) checkVolumes(ctx context.Context) error {
 
 // noteOthers notes what the switch does not cover.
 func (s *roleSwitch) noteOthers() {
-	for _, t := range s.targets {
+	for _, t := range s.session.Targets {
 		if t != s.t {
-			s.note("target %s gets no new snapshots until you switch back, or add it to %s", t.name, s.result.ReverseName)
+			s.note("target %s gets no new snapshots until you switch back, or add it to %s", t.Name, s.result.ReverseName)
 		}
 	}
 	var outside []string
@@ -279,18 +279,18 @@ func (s *roleSwitch) noteProperties(ctx context.Context) {
 	for _, d := range s.reads.Datasets {
 		names, copies = append(names, d.Name), append(copies, s.copyRoot+strings.TrimPrefix(d.Name, s.root))
 	}
-	here, err := s.jobRun.source.host.Properties(ctx, names, nil)
-	there, failed := s.t.host.Properties(ctx, copies, nil)
+	here, err := s.jobRun.session.Source.Host.Properties(ctx, names, nil)
+	there, failed := s.t.Host.Properties(ctx, copies, nil)
 	if err = cmp.Or(err, failed); err != nil {
 		s.note("the properties that the new source lacks are unknown: %v", err)
 		return
 	}
-	recorded := slices.Concat(zfs.SettingsNames(), zfs.OriginProperties(), s.t.target.Properties.Exclude)
+	recorded := slices.Concat(zfs.SettingsNames(), zfs.OriginProperties(), s.t.Target.Properties.Exclude)
 	listed, noted := s.listed.ByName(), 0
 	for i, d := range s.reads.Datasets {
 		lacks := map[string]string{}
 		for name, p := range here[d.Name] {
-			_, own := s.t.target.Properties.Set[name]
+			_, own := s.t.Target.Properties.Set[name]
 			if own || slices.Contains(recorded, name) || zfs.EncryptionBound(name) || zfs.ReadOnly(name) || strings.HasPrefix(name, "zxfer:") || !p.Local() && p.Source != "received" {
 				continue
 			}
@@ -316,5 +316,5 @@ const maxNoted = 20
 
 // copyEndpoint returns the address of the copy.
 func (f *failover) copyEndpoint() endpoint.Endpoint {
-	return endpoint.Endpoint{Host: f.t.at.Host, Name: f.copyRoot}
+	return endpoint.Endpoint{Host: f.t.At.Host, Name: f.copyRoot}
 }

@@ -42,8 +42,8 @@ func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (
 		o, known, err := origin(d)
 		if err != nil {
 			clear := zfs.CommandLine([]string{"zfs", "inherit", zfs.OriginProperty, d.Name}) + " && " + zfs.CommandLine([]string{"zfs", "inherit", zfs.SettingsProperty, d.Name})
-			return fault.Refusef("clear the records: "+f.t.host.At().Line(clear)+"\nand name the mountpoint: "+f.again("--mountpoint PATH"),
-				"%s: %s: %w", f.t.host.Label(), d.Name, err)
+			return fault.Refusef("clear the records: "+f.t.Host.At().Line(clear)+"\nand name the mountpoint: "+f.again("--mountpoint PATH"),
+				"%s: %s: %w", f.t.Host.Label(), d.Name, err)
 		}
 		c := &takenOver{Dataset: d, settings: o.Settings}
 		if d.Name == f.copyRoot {
@@ -77,7 +77,7 @@ func (f *failover) rootProperties(c *takenOver, o zfs.Origin, known bool) error 
 		if known {
 			why = "the record of its source has no mountpoint"
 		}
-		return fault.Refusef("name the mountpoint: "+f.again("--mountpoint PATH")+"\nor mount it later: "+f.again("--mountpoint none"), "%s: %s: %s", f.t.host.Label(), c.Name, why)
+		return fault.Refusef("name the mountpoint: "+f.again("--mountpoint PATH")+"\nor mount it later: "+f.again("--mountpoint none"), "%s: %s: %s", f.t.Host.Label(), c.Name, why)
 	}
 	if mountpoint == "none" || strings.HasPrefix(mountpoint, "/") || mountpoint == "legacy" {
 		if err := zfs.CheckValue("mountpoint", mountpoint); err == nil {
@@ -140,7 +140,7 @@ func (f *failover) checkRecorded(at string) error {
 	if path.Clean(at) != at {
 		return fmt.Errorf("%q is not a clean path", at)
 	}
-	if slices.ContainsFunc(f.job.MountBelow, within) {
+	if slices.ContainsFunc(f.session.Job.MountBelow, within) {
 		return nil
 	}
 	for _, d := range f.copies() {
@@ -183,13 +183,13 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 			if !f.SourceUnknown && !slices.ContainsFunc(systemDirectories(), func(dir string) bool { return c.at == dir || strings.HasPrefix(c.at, dir+"/") }) {
 				other = fmt.Sprintf("permit it in the job file: mount_below = [%q]\n", c.at) + other
 			}
-			return fault.Refusef(other, "%s: %s: the recorded mountpoint is not used: %w", f.t.host.Label(), c.Name, err)
+			return fault.Refusef(other, "%s: %s: the recorded mountpoint is not used: %w", f.t.Host.Label(), c.Name, err)
 		}
 		if !c.mounts() {
 			continue
 		}
 		if twice := by[c.at]; twice != nil {
-			return fault.Refusef(other, "%s: %s and %s have the mountpoint %s", f.t.host.Label(), twice.Name, c.Name, c.at)
+			return fault.Refusef(other, "%s: %s and %s have the mountpoint %s", f.t.Host.Label(), twice.Name, c.Name, c.at)
 		}
 		by[c.at] = c
 		if !c.isMounted() && !c.within { // the directory in a parent's files may have any contents
@@ -206,7 +206,7 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 	for _, m := range mountpoints {
 		own := slices.ContainsFunc(all, func(c *takenOver) bool { return c.Name == m.Dataset }) || f.isLeft(ctx, m.Dataset)
 		if c := by[m.At]; c != nil && !own {
-			return fault.Refusef(other, "%s: %s cannot mount at %s: it is the mountpoint of %s, which is not mounted now", f.t.host.Label(), c.Name, c.at, m.Dataset)
+			return fault.Refusef(other, "%s: %s cannot mount at %s: it is the mountpoint of %s, which is not mounted now", f.t.Host.Label(), c.Name, c.at, m.Dataset)
 		}
 	}
 	return f.checkDirectories(ctx, paths, by, other)
@@ -215,19 +215,19 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 // isLeft reports whether a dataset of the copy's computer belongs to the source, which is not mounted at the copy's
 // mountpoint: a switch changes its canmount, or it belongs to another host, such as a container.
 func (f *failover) isLeft(ctx context.Context, dataset string) bool {
-	source := f.jobRun.source
+	source := f.jobRun.session.Source
 	if f.sourceUnknown || f.source.err != nil || dataset != f.root && !strings.HasPrefix(dataset, f.root+"/") {
 		return false
 	}
-	a, errA := source.host.Facts(ctx) // cached
-	b, errB := f.t.host.Facts(ctx)
+	a, errA := source.Host.Facts(ctx) // cached
+	b, errB := f.t.Host.Facts(ctx)
 	same, _ := hosts.SameKernel(a, b)
-	return errA == nil && errB == nil && same && (f.result.Schema == SwitchSchema || source.at.Host != f.t.at.Host)
+	return errA == nil && errB == nil && same && (f.result.Schema == SwitchSchema || source.At.Host != f.t.At.Host)
 }
 
 // cannotMount reports whether the copy's host has no zxfer, so that nothing checks a mount there.
 func (f *failover) cannotMount(ctx context.Context) bool {
-	return f.t.host.Require(ctx, hosts.OpMount) != nil
+	return f.t.Host.Require(ctx, hosts.OpMount) != nil
 }
 
 // checkDirectories refuses directories whose contents a mount would hide.
@@ -238,7 +238,7 @@ func (f *failover) checkDirectories(ctx context.Context, paths []string, by map[
 	}
 	for _, at := range paths {
 		if why := found[at]; why != "" && !f.freed[at] {
-			return fault.Refusef(hint, "%s: %s cannot mount at %s, which %s", f.t.host.Label(), by[at].Name, at, why)
+			return fault.Refusef(hint, "%s: %s cannot mount at %s, which %s", f.t.Host.Label(), by[at].Name, at, why)
 		}
 	}
 	return nil
@@ -285,8 +285,8 @@ func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
 	}
 	waits = f.planMountExcluded(ctx, all) || waits
 	if waits && f.cannotMount(ctx) {
-		f.result.Next = append(f.result.Next, fmt.Sprintf("%s: install zxfer there, then mount %s: %s", f.t.host.Label(), f.copyRoot,
-			strings.Join(strings.Fields("zxfer replicate promote "+f.mountpointFlag()+" "+zfs.CommandLine([]string{f.job.Name, f.copyRoot})), " ")))
+		f.result.Next = append(f.result.Next, fmt.Sprintf("%s: install zxfer there, then mount %s: %s", f.t.Host.Label(), f.copyRoot,
+			strings.Join(strings.Fields("zxfer replicate promote "+f.mountpointFlag()+" "+zfs.CommandLine([]string{f.session.Job.Name, f.copyRoot})), " ")))
 		return
 	} else if waits {
 		f.result.Next = append(f.result.Next, "then mount it: "+f.again(f.mountpointFlag()))
@@ -313,12 +313,12 @@ func (f *failover) mountpointFlag() string {
 // or for zxfer on its host. It adds the copy to locked if a key is not loaded.
 func (f *failover) planMount(ctx context.Context, c *takenOver, locked map[string]bool) (planned bool) {
 	if c.canmount == "on" && c.at == "legacy" {
-		f.result.Next = append(f.result.Next, f.t.host.At().Line(zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", c.Name})+" && "+
+		f.result.Next = append(f.result.Next, f.t.Host.At().Line(zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", c.Name})+" && "+
 			zfs.CommandLine([]string{"zxfer", "restore", "--mount", c.Name}))+"  # it has mountpoint=legacy")
 	}
 	if root := f.listed.RootOf(c.Dataset); c.Encrypted() && root != nil && !root.KeyLoaded() {
 		if !locked[root.Name] {
-			f.result.Next = append(f.result.Next, f.t.host.At().Prompt("zfs", "load-key", root.Name))
+			f.result.Next = append(f.result.Next, f.t.Host.At().Prompt("zfs", "load-key", root.Name))
 		}
 		locked[root.Name], locked[c.Name] = true, true
 	} else if locked[zfs.ParentOf(c.Name)] {
@@ -349,7 +349,7 @@ func (f *failover) planMountExcluded(ctx context.Context, all []*takenOver) (wai
 			continue
 		}
 		if !slices.ContainsFunc(all, func(c *takenOver) bool { return c.mounts() && strings.HasPrefix(d.Get("mountpoint"), c.at+"/") }) {
-			f.result.Next = append(f.result.Next, f.t.host.At().Line(zfs.CommandLine([]string{"zxfer", "restore", "--mount", d.Name}))) // nobody judged its mountpoint
+			f.result.Next = append(f.result.Next, f.t.Host.At().Line(zfs.CommandLine([]string{"zxfer", "restore", "--mount", d.Name}))) // nobody judged its mountpoint
 			continue
 		}
 		f.add(f.t, "mount "+d.Name, func(ctx context.Context) error {

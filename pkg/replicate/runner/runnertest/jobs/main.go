@@ -155,7 +155,7 @@ func (w *world) addSnapshots(j *replicate.Job, number int) error {
 // check checks a job.
 func (w *world) check(ctx context.Context, j *replicate.Job, stateDir string) error {
 	r := runner.New(stateDir, w, func() time.Time { return *w.now }, func(string) {})
-	defer r.Close()
+	defer r.Env.Close()
 	p, err := r.Preview(ctx, j)
 	if err == nil {
 		err = p.Err()
@@ -166,7 +166,7 @@ func (w *world) check(ctx context.Context, j *replicate.Job, stateDir string) er
 // run runs a job as a process of its own would.
 func (w *world) run(ctx context.Context, j *replicate.Job, stateDir string) error {
 	r := runner.New(stateDir, w, func() time.Time { return *w.now }, func(string) {})
-	defer r.Close()
+	defer r.Env.Close()
 	run, err := r.Run(ctx, j, true)
 	if err == nil && run.Error != "" {
 		err = errors.New(run.Error)

@@ -1,0 +1,60 @@
+// Package session opens a job: its lock, its records, and a connection to each of its hosts.
+package session
+
+import (
+	"fmt"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
+)
+
+// Session is a job with its hosts and its records, for one command. Most commands lock the job first.
+type Session struct {
+	Env     *Env
+	Job     *replicate.Job
+	Scope   *replicate.Scope
+	Store   *statedir.Store
+	State   *statedir.State
+	Source  *Side
+	Targets []*Side // in the order of the job file
+}
+
+// Open reads the records of a job. It connects to no host. A scope that is not valid is a fault.Usage.
+func (e *Env) Open(j *replicate.Job, store *statedir.Store) (s *Session, err error) {
+	s = &Session{Env: e, Job: j, Store: store}
+	if s.Scope, err = j.Scope(); err != nil {
+		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
+	}
+	if s.State, err = store.State(); err != nil {
+		return nil, err
+	}
+	if s.Source, err = NewSide(e.Hosts, replicate.SourceSide, j.Source, &j.Transfer); err != nil {
+		return nil, err
+	}
+	for i := range j.Targets {
+		t := &j.Targets[i]
+		side, err := NewSide(e.Hosts, t.Name, t.To, j.TransferTo(t))
+		if err != nil {
+			return nil, err
+		}
+		side.Target = t
+		s.Targets = append(s.Targets, side)
+	}
+	return s, nil
+}
+
+// Side returns the target with that name, or the source.
+func (s *Session) Side(name string) *Side {
+	for _, t := range s.Targets {
+		if t.Name == name {
+			return t
+		}
+	}
+	return s.Source
+}
+
+// Activity reports an activity until done is called.
+func (s *Session) Activity(format string, args ...any) (done func()) {
+	return s.Env.ReportTo(s.Job.Name, "").Activity(s.Job.Name + ": " + fmt.Sprintf(format, args...))
+}
