@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
@@ -103,7 +104,7 @@ func delegationText(b *strings.Builder, d *runner.Delegation, verbose bool) {
 }
 
 // diskPreview describes the disk of a target.
-func diskPreview(b *strings.Builder, d *runner.DiskPreview) {
+func diskPreview(b *strings.Builder, d *disk.Preview) {
 	if d == nil {
 		return
 	}

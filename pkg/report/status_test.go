@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -242,8 +243,8 @@ func TestRunOfDisks(t *testing.T) {
 `, b.String())
 	b.Reset()
 	require.NoError(t, PreviewText(&b, &runner.Preview{Job: "home", Source: "tank/home", Targets: []*runner.TargetPreview{
-		{Target: "offsite-blue", To: "offsite/home", Disk: &runner.DiskPreview{State: "attached", GUID: 1, Next: "imports it", Warning: "cached", Hint: "zpool set cachefile=none offsite"}},
-		{Target: "offsite-red", To: "offsite/home", Disk: &runner.DiskPreview{State: "away", GUID: 2, Next: "sends nothing to it", Pools: []string{"us\x1bb (attached): 3"}}},
+		{Target: "offsite-blue", To: "offsite/home", Disk: &disk.Preview{State: "attached", GUID: 1, Next: "imports it", Warning: "cached", Hint: "zpool set cachefile=none offsite"}},
+		{Target: "offsite-red", To: "offsite/home", Disk: &disk.Preview{State: "away", GUID: 2, Next: "sends nothing to it", Pools: []string{"us\x1bb (attached): 3"}}},
 	}}, false))
 	require.Equal(t, `home: tank/home, 0 datasets
   offsite-blue (offsite/home): disk with GUID 1 is attached; a run imports it

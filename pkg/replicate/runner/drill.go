@@ -133,8 +133,8 @@ func (d *drillRun) drillTargets(ctx context.Context) error {
 	var copies, again []*drillCopy
 	d.findDisks(ctx)
 	for _, t := range d.jobRun.session.Targets {
-		if disk := d.disk(t); disk != nil && disk.state.State != decide.DiskPresent { // a run may export it at any time
-			d.note("%s", disk.skipped())
+		if disk := d.disk(t); disk != nil && disk.State.State != decide.DiskPresent { // a run may export it at any time
+			d.note("%s", disk.Skipped())
 			continue
 		}
 		found, err := d.prepare(ctx, t)

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -71,20 +72,7 @@ type TargetPreview struct {
 	Exposed []string `json:"exposed,omitempty"`
 	Drill   string   `json:"drill,omitempty"`
 	// Disk is set for a target on a disk. If the disk is not imported, there is no Plan.
-	Disk *DiskPreview `json:"disk,omitempty"`
-}
-
-// DiskPreview describes the disk of a target.
-type DiskPreview struct {
-	State string `json:"state"` // as in decide.DiskState
-	Pool  string `json:"pool"`
-	GUID  uint64 `json:"guid,string"`
-	Next  string `json:"next"` // what the next run would do
-	// Warning is a setting of the pool that does not suit a disk that comes and goes.
-	Warning string `json:"warning,omitempty"`
-	Hint    string `json:"hint,omitempty"`
-	// Pools are the other pools of the host, each with its GUID, while the disk is away.
-	Pools []string `json:"pools,omitempty"`
+	Disk *disk.Preview `json:"disk,omitempty"`
 }
 
 // Err returns an error, for the exit code, if the next run or a later one would fail in any
@@ -136,7 +124,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	var plans []planned
 	for _, t := range w.session.Targets {
 		if b := w.withoutDisk(t); b != nil {
-			p.Targets = append(p.Targets, w.disk(t).preview(b))
+			p.Targets = append(p.Targets, previewAbsent(b, w.disk(t)))
 			after.Targets = append(after.Targets, b.targetState())
 			continue
 		}
@@ -152,7 +140,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		}
 		p.Targets = append(p.Targets, seen)
 		if d := w.disk(t); d != nil {
-			p.Targets[len(p.Targets)-1].Disk = d.previewDisk()
+			p.Targets[len(p.Targets)-1].Disk = d.Preview()
 		}
 		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.Name])
 		if r := v.Renames[t.Name]; r != nil {
@@ -250,6 +238,15 @@ func releasedHolds(side string, all []*replicate.HoldChange) map[string]uint64 {
 		}
 	}
 	return out
+}
+
+// previewAbsent returns the preview of a target whose disk is not imported.
+func previewAbsent(b *batch, d *disk.Disk) *TargetPreview {
+	p := &TargetPreview{Target: b.Name, To: b.Target.To, Disk: d.Preview()}
+	if b.err != nil {
+		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)
+	}
+	return p
 }
 
 func (b *batch) preview() *TargetPreview {

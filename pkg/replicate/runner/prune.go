@@ -51,7 +51,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	var errs []error
 	for _, t := range w.session.Targets {
 		if b := w.withoutDisk(t); b != nil {
-			w.Env.Log(w.session.Job.Name + ": " + w.disk(t).skipped())
+			w.Env.Log(w.session.Job.Name + ": " + w.disk(t).Skipped())
 			v.Targets = append(v.Targets, b.targetState())
 			continue
 		}

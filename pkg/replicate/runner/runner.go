@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
@@ -55,8 +56,8 @@ type jobRun struct {
 	// heldAtStart has the targets whose bandwidth window was closed when the run started, with the reason.
 	// They stay held if the window opens, because the run has not checked their roles.
 	heldAtStart map[string]string
-	// disks are the disks of targets, by target name.
-	disks map[string]*diskRun
+	// disks are the disks of targets; nil = not searched for.
+	disks *disk.Set
 	// shared guards session.State, run, held and bookmarks while several targets are served.
 	shared sync.Mutex
 	// held and bookmarks are what protect placed on the source; held by tag.

@@ -58,7 +58,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey, early map[*side]
 			watched, stop := t.Watched(open)
 			defer stop()
 			all[i] = runBatch(watched, w.Env.Hosts, t, req, rep)
-			all[i].err = w.disk(t).lost(watched, all[i].firstError(), all[i].err)
+			all[i].err = w.disk(t).Lost(watched, all[i].firstError(), all[i].err)
 			all[i].hold(open)
 		})
 	}
@@ -143,10 +143,10 @@ type batch struct {
 // withoutDisk returns the result for a target whose disk the run cannot use, or nil.
 func (w *jobRun) withoutDisk(t *side) *batch {
 	d := w.disk(t)
-	if d == nil || d.err == nil && !w.absent(t) {
+	if d == nil || d.Err == nil && !w.absent(t) {
 		return nil
 	}
-	return &batch{side: t, result: &send.BatchResult{Report: &send.Report{}}, err: d.err, absent: true, refused: fault.ClassOf(d.err) == fault.Refused}
+	return &batch{side: t, result: &send.BatchResult{Report: &send.Report{}}, err: d.Err, absent: true, refused: fault.ClassOf(d.Err) == fault.Refused}
 }
 
 // firstError returns the error of the batch, or else of a dataset.

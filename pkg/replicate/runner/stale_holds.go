@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -45,7 +46,7 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 	var out []*HeldSnapshot
 	var errs []error
 	for _, p := range places {
-		if p.Target != nil && !r.hasDisk(ctx, p) {
+		if p.Target != nil && !disk.Imported(ctx, p) {
 			r.Env.Log(fmt.Sprintf("%s is skipped: its disk is not imported", p.At))
 			continue
 		}
@@ -144,17 +145,6 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 		}
 	}
 	return out, errors.Join(errs...)
-}
-
-// hasDisk reports whether any disk of a target is imported, and not another pool with its name.
-func (r *Runner) hasDisk(ctx context.Context, p *side) bool {
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
-	defer cancel()
-	id := p.Target.Identity()
-	found, err := hosts.Call(ctx, p.Host, hosts.OpFindPools, zfs.PoolQuery{})
-	return err == nil && slices.ContainsFunc(found.Imported, func(i zfs.ImportedPool) bool {
-		return i.Name == id.Pool && i.Health != zfs.PoolSuspended && slices.Contains(id.Siblings, i.GUID)
-	})
 }
 
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {
