@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/report"
 )
@@ -60,8 +60,8 @@ func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error 
 	}
 	r, text := o.runner(a)
 	defer startLive(text)()
-	r.Scheduled = o.service
-	records, errs := forEachJob(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *statedir.Drill) error {
+	how.Scheduled = o.service
+	records, errs := forEachJob(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return drill.Run(ctx, r.Env, j, how) }, func(rec *statedir.Drill) error {
 		return report.DrillText(a.stdout, rec)
 	}, text.EndJob)
 	errs = append(errs, r.Env.Close(), o.writeMetrics(ctx, a, f))
@@ -72,7 +72,7 @@ func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error 
 }
 
 // options parses the flags.
-func (o *drillOptions) options() (d runner.DrillOptions, err error) {
+func (o *drillOptions) options() (d drill.Options, err error) {
 	if o.sample != "" {
 		if err := d.Sample.UnmarshalText([]byte(o.sample)); err != nil {
 			return d, fault.Usagef("", "--sample: %w", err)

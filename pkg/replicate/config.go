@@ -3,6 +3,7 @@ package replicate
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport"
@@ -232,7 +233,7 @@ type Transfer struct {
 }
 
 // Hook is a command that runs before or after a job, as an argument list without a shell. See
-// runner.HookEnvironment for its environment.
+// hook.Environment for its environment.
 type Hook struct {
 	Command []string `toml:"command"`
 	Timeout Duration `toml:"timeout,omitempty"` // 0 = 1 minute
@@ -262,6 +263,9 @@ type Drill struct {
 	// "", the drill never loads a key.
 	KeyFile string `toml:"key_file,omitempty"`
 }
+
+// DrillGrace is how long after its due time a drill may end. A drill can read for hours.
+const DrillGrace = 24 * time.Hour
 
 // RetriesOrDefault returns Retries or its default.
 func (j *Job) RetriesOrDefault() int { return valueOr(j.Retries, transport.Retries) }

@@ -244,10 +244,10 @@ func (c *damageCheck) addRepair(ctx context.Context, s *side, found zfs.Damage, 
 	switch why := cmp.Or(d.Why, "the reason is unknown"); r.State {
 	case heal.RepairFull:
 		d.Error += "; a copy can repair them"
-		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.healCommand()
+		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.session.HealCommand()
 	case heal.RepairPartial:
 		d.Error += "; a copy can repair some of them, but not all: " + why
-		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.healCommand()
+		d.Hint = "to repair them from " + strings.Join(r.Copies, ", ") + ": " + c.session.HealCommand()
 	case heal.RepairNone:
 		d.Error += "; no copy can repair them: " + why
 	default:

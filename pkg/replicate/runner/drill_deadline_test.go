@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -21,7 +22,7 @@ func TestDrillDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // no clock of the machine
 		r, _, _ := drilled(t, &replicate.Drill{})
-		_, err := r.drill(t, DrillOptions{})
+		_, err := r.drill(t, drill.Options{})
 		require.NoError(t, err)
 		good := time.Unix(r.now, 0)
 		r.now += 3600
@@ -30,7 +31,7 @@ func TestDrillDeadline(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			return files.Digest{}, errors.New("cut")
 		}
-		d, err := r.drill(t, DrillOptions{})
+		d, err := r.drill(t, drill.Options{})
 		require.ErrorIs(t, err, statedir.ErrDeadline)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 		require.Equal(t, statedir.NotFinished, d.Outcome)
@@ -49,34 +50,12 @@ func TestDrillDeadline(t *testing.T) {
 		require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src",target="t"} 0`)
 
 		r.job.Drill.Deadline, r.lie = 0, nil
-		d, err = r.drill(t, DrillOptions{})
+		d, err = r.drill(t, drill.Options{})
 		require.NoError(t, err)
 		require.Len(t, d.Copies, 2)
 		require.Equal(t, "src", d.Copies[1].Source, "what was not finished comes last")
 		require.Equal(t, OK, r.currentStatus().State)
 	})
-}
-
-// TestDrillLimit expects that a drill with a schedule ends when it becomes late.
-func TestDrillLimit(t *testing.T) {
-	t.Parallel()
-	hour := replicate.Duration(time.Hour)
-	for name, c := range map[string]struct {
-		drill *replicate.Drill
-		want  time.Duration
-	}{
-		"no table":                {nil, 0},
-		"by hand":                 {&replicate.Drill{}, 0},
-		"by hand with a deadline": {&replicate.Drill{Deadline: hour}, time.Hour},
-		"a schedule":              {&replicate.Drill{Schedule: "*-*-* 00:00:00 UTC"}, 40 * time.Hour},
-		"both":                    {&replicate.Drill{Schedule: "daily", Deadline: hour}, time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			now := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
-			require.Equal(t, c.want, drillLimit(&replicate.Job{Drill: c.drill}, now))
-		})
-	}
 }
 
 // TestDrillDeadlineKeepsFinding expects that a difference that was found remains one after the deadline.
@@ -88,7 +67,7 @@ func TestDrillDeadlineKeepsFinding(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			return files.Digest{}, nil
 		}
-		d, err := r.drill(t, DrillOptions{})
+		d, err := r.drill(t, drill.Options{})
 		require.ErrorContains(t, err, "its files differ from")
 		require.Equal(t, outcome.Failed, d.Outcome)
 		require.Len(t, d.Copies, 1)

@@ -13,9 +13,6 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// drillGrace is how long after its due time a drill may end. A drill can read for hours.
-const drillGrace = 24 * time.Hour
-
 // DrillStatus is the state of a job's copies according to its drills.
 type DrillStatus struct {
 	Schedule string    `json:"schedule,omitempty"`
@@ -59,7 +56,7 @@ func (d *DrillStatus) State() string {
 func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *decide.Pause) *DrillStatus {
 	known := &st.Drills
 	d := &DrillStatus{Schedule: j.DrillSchedule()}
-	due := deadline{now: now, grace: drillGrace}
+	due := deadline{now: now, grace: replicate.DrillGrace}
 	if e, err := calendar.Parse(d.Schedule); err == nil { // "" is not a schedule
 		due.event = e
 		d.Next, _ = e.Next(now)
@@ -113,9 +110,9 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 		return d
 	}
 	if first, second, ok := due.after(pause.DueFrom(from, now)); ok {
-		d.LateAfter = first.Add(drillGrace)
+		d.LateAfter = first.Add(replicate.DrillGrace)
 		d.Late = now.After(d.LateAfter)
-		d.Warning, d.Critical = d.LateAfter.Sub(from).Seconds(), second.Add(drillGrace).Sub(from).Seconds()
+		d.Warning, d.Critical = d.LateAfter.Sub(from).Seconds(), second.Add(replicate.DrillGrace).Sub(from).Seconds()
 	}
 	return d
 }

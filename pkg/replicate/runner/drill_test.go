@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -45,9 +46,9 @@ func drilled(t *testing.T, d *replicate.Drill) (r *replica, source, there string
 	return r, source, there
 }
 
-func (r *replica) drill(t *testing.T, o DrillOptions) (*statedir.Drill, error) {
+func (r *replica) drill(t *testing.T, o drill.Options) (*statedir.Drill, error) {
 	t.Helper()
-	d, err := r.runner(t).Drill(t.Context(), r.job, o)
+	d, err := drill.Run(t.Context(), r.runner(t).Env, r.job, o)
 	for _, n := range r.datasets("dst") {
 		require.False(t, zfs.IsDrillClone(n), "no clone is kept: %s", n)
 	}
@@ -71,7 +72,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	require.Less(t, st.Drill.Age, st.Drill.Critical)
 	r.now += 13 * 24 * 3600
 	require.Greater(t, r.currentStatus().Drill.Age, st.Drill.Critical, "a second drill was missed")
-	d, err := r.drill(t, DrillOptions{Sample: 1e-9})
+	d, err := r.drill(t, drill.Options{Sample: 1e-9})
 	require.NoError(t, err)
 	require.Len(t, d.Copies, 2)
 	for _, c := range d.Copies {
@@ -114,7 +115,7 @@ func TestDrillFindsDifferences(t *testing.T) {
 	r, _, there := drilled(t, nil)
 	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
 	require.NoError(t, os.Remove(filepath.Join(there, "c")))
-	d, err := r.drill(t, DrillOptions{Seed: 7})
+	d, err := r.drill(t, drill.Options{Seed: 7})
 	require.ErrorContains(t, err, "its files differ from src@zxfer_j_2026-11-01_08:00:00")
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.Equal(t, outcome.Failed, d.Outcome)
@@ -131,7 +132,7 @@ func TestDrillFindsDifferences(t *testing.T) {
 	for _, f := range []string{"b", "c", "."} {
 		require.NoError(t, os.Chtimes(filepath.Join(there, f), time.Unix(1, 0), time.Unix(1, 0)))
 	}
-	_, err = r.drill(t, DrillOptions{Seed: 7})
+	_, err = r.drill(t, drill.Options{Seed: 7})
 	require.NoError(t, err)
 	require.Equal(t, OK, r.currentStatus().State)
 }
@@ -143,7 +144,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	for _, name := range []string{"src", "src/a", "dst/copy", "dst/copy/a"} {
 		r.encrypt(name)
 	}
-	d, err := r.drill(t, DrillOptions{})
+	d, err := r.drill(t, drill.Options{})
 	require.Error(t, err)
 	require.Equal(t, statedir.Unverified, d.Outcome)
 	require.Equal(t, "stream", d.Copies[0].Read)
@@ -154,7 +155,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
 	r.job.Drill.KeyFile, r.Run = key, t.TempDir()
-	d, err = r.drill(t, DrillOptions{})
+	d, err = r.drill(t, drill.Options{})
 	require.NoError(t, err)
 	require.Equal(t, "files", d.Copies[0].Read)
 	require.False(t, d.Copies[0].Compared, "a drill does not load the key of the source")
@@ -167,19 +168,19 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 func TestDrillCommandAndSource(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/false"}})
-	d, err := r.drill(t, DrillOptions{})
+	d, err := r.drill(t, drill.Options{})
 	require.ErrorContains(t, err, "/bin/false: exit status 1")
 	require.Equal(t, "failed", d.Copies[0].Command)
 
 	r.job.Drill = nil
 	r.away = "src"
-	d, err = r.drill(t, DrillOptions{})
+	d, err = r.drill(t, drill.Options{})
 	require.NoError(t, err)
 	require.False(t, d.Copies[0].Compared)
 	require.Contains(t, d.Notes[0], "no route to host")
 
 	r.away = "dst"
-	_, err = r.drill(t, DrillOptions{})
+	_, err = r.drill(t, drill.Options{})
 	require.ErrorContains(t, err, "target t")
 	require.Equal(t, outcome.Failed, r.currentStatus().State)
 }
@@ -194,7 +195,7 @@ func TestDrillCleansUp(t *testing.T) {
 		_, err := r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: job})
 		require.NoError(t, err)
 	}
-	_, err := r.runner(t).Drill(t.Context(), r.job, DrillOptions{})
+	_, err := drill.Run(t.Context(), r.runner(t).Env, r.job, drill.Options{})
 	require.NoError(t, err)
 	var left []string
 	for _, n := range r.datasets("dst") {
@@ -206,7 +207,7 @@ func TestDrillCleansUp(t *testing.T) {
 	require.NoError(t, r.DestroyDrillClones(t.Context(), zfs.DrillClones{Job: "other", Datasets: []string{"dst/copy"}}))
 
 	r.Remove("dst/copy/a")
-	d, err := r.drill(t, DrillOptions{})
+	d, err := r.drill(t, drill.Options{})
 	require.ErrorContains(t, err, "no copy")
 	require.Equal(t, outcome.Done, d.Copies[0].Outcome)
 	require.Equal(t, outcome.Failed, d.Copies[1].Outcome)
@@ -229,11 +230,11 @@ func TestDrillDuringRun(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() {
-		_, err := r.runner(t).Drill(context.Background(), r.job, DrillOptions{})
+		_, err := drill.Run(context.Background(), r.runner(t).Env, r.job, drill.Options{})
 		ended <- err
 	}()
 	<-began
-	_, err := r.runner(t).Drill(t.Context(), r.job, DrillOptions{})
+	_, err := drill.Run(t.Context(), r.runner(t).Env, r.job, drill.Options{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	first := r.names("dst/copy")[0]
 	for range 4 { // the target keeps the newest 2
@@ -265,7 +266,7 @@ func TestDrillIsInterrupted(t *testing.T) {
 		}
 		return err
 	}
-	d, err := r.runner(t).Drill(ctx, r.job, DrillOptions{})
+	d, err := drill.Run(ctx, r.runner(t).Env, r.job, drill.Options{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
 	require.True(t, errors.Is(err, context.Canceled) || d.Outcome == outcome.Interrupted)
 	require.Equal(t, outcome.Interrupted, d.Outcome)
@@ -305,7 +306,7 @@ func TestDrillUnknownState(t *testing.T) {
 	} {
 		r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/true"}})
 		r.failing(c.op, 0, &zfs.Error{Kind: c.kind, Op: zfs.OpMount, Subject: "it"})
-		d, err := r.drill(t, DrillOptions{})
+		d, err := r.drill(t, drill.Options{})
 		require.Error(t, err)
 		require.Equal(t, c.want, d.Copies[0].Outcome, c)
 		if c.kind == zfs.PoolFault {
@@ -328,7 +329,7 @@ func TestDrillCommandRunsOnce(t *testing.T) {
 		}
 		return around(c, op, names, do)
 	}
-	d, err := r.drill(t, DrillOptions{})
+	d, err := r.drill(t, drill.Options{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
 	require.Equal(t, outcome.Interrupted, d.Copies[0].Outcome)
 	require.Equal(t, len(d.Copies), runs)
@@ -341,7 +342,7 @@ func TestDrillDiffersWithoutNames(t *testing.T) {
 	r, _, there := drilled(t, nil)
 	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
 	r.failing(zfs.OpGet, 1, &zfs.Error{Kind: zfs.Busy, Op: zfs.OpMount, Subject: "it"})
-	d, err := r.drill(t, DrillOptions{})
+	d, err := r.drill(t, drill.Options{})
 	require.ErrorContains(t, err, "its files differ from src@zxfer_j_2026-11-01_08:00:00")
 	require.Equal(t, outcome.Failed, d.Copies[0].Outcome)
 	require.True(t, d.Copies[0].Compared)
@@ -352,7 +353,7 @@ func TestDrillDiffersWithoutNames(t *testing.T) {
 func TestDrillStatusNotVerified(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
-	_, err := r.drill(t, DrillOptions{})
+	_, err := r.drill(t, drill.Options{})
 	require.NoError(t, err)
 	st, err := statedir.Peek(r.dir, "j").FullState()
 	require.NoError(t, err)
@@ -376,7 +377,7 @@ func TestDrillSkipsHealSnapshots(t *testing.T) {
 	r, _, _ := drilled(t, &replicate.Drill{})
 	name := r.names("src")[0]
 	require.NoError(t, r.Snapshot(t.Context(), []string{"dst/copy@" + zfs.HealPrefix + "x"}))
-	d, err := r.drill(t, DrillOptions{})
+	d, err := r.drill(t, drill.Options{})
 	require.NoError(t, err)
 	for _, c := range d.Copies {
 		require.Equal(t, name, c.Snapshot)
@@ -451,7 +452,7 @@ func TestDrillReportsProgress(t *testing.T) {
 			}
 			return read{callRecorder{target, &mu, &all}, &last}
 		}
-		d, _ := run.Drill(t.Context(), r.job, DrillOptions{})
+		d, _ := drill.Run(t.Context(), run.Env, r.job, drill.Options{})
 		require.Len(t, d.Copies, 2)
 		require.NotZero(t, last.Bytes)
 		require.Equal(t, d.Copies[1].Bytes, last.Bytes)
@@ -498,7 +499,7 @@ func TestDrillWithoutResult(t *testing.T) {
 					}
 					return nil
 				}
-				d, err := r.runner(t).Drill(ctx, r.job, DrillOptions{})
+				d, err := drill.Run(ctx, r.runner(t).Env, r.job, drill.Options{})
 				require.Error(t, err)
 				require.Equal(t, name, d.Outcome)
 				require.Empty(t, d.Copies)
@@ -517,7 +518,7 @@ func TestDrillWithoutResult(t *testing.T) {
 			good("0")
 
 			r.now += 3600
-			first, err := r.drill(t, DrillOptions{})
+			first, err := r.drill(t, drill.Options{})
 			require.NoError(t, err)
 			require.Zero(t, r.currentStatus().Drill.NeverVerified)
 			good("1")

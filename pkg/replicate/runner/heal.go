@@ -7,14 +7,7 @@ import (
 	"zxfer/pkg/job/heal"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/zfs"
 )
-
-// healCommand returns the command that heals the source of the job from its copies, and the copies
-// from the source, with the connections of the job.
-func (w *jobRun) healCommand() string {
-	return zfs.CommandLine([]string{"zxfer", "heal", "--job", w.session.Job.Name}) + w.Env.Flags
-}
 
 // CopiesOf returns the copies that a job keeps, one for each target, for zxfer heal.
 func CopiesOf(j *replicate.Job) (all []heal.Copy, err error) {

@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/printable"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/hook"
 	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
@@ -217,7 +218,7 @@ const mailTimeout = time.Minute
 func (r *Runner) SendMail(ctx context.Context, j *replicate.Job, subject, body string) error {
 	m := notify.Mail{To: j.Notify.Mail, Subject: subject, Body: body, Date: r.Env.Now()}
 	h := &replicate.Hook{Command: j.Notify.SendmailCommand(), Timeout: replicate.Duration(mailTimeout)}
-	if err := runHook(context.WithoutCancel(ctx), h, []string{"LC_ALL=C"}, bytes.NewReader(m.Bytes())); err != nil {
+	if err := hook.Pipe(context.WithoutCancel(ctx), h, []string{"LC_ALL=C"}, bytes.NewReader(m.Bytes())); err != nil {
 		return fmt.Errorf("mail: %w", err)
 	}
 	return nil

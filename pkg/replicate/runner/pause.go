@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -81,23 +82,15 @@ func (r *Runner) checkPause(j *replicate.Job) (*decide.Pause, decide.Extent, err
 	}
 	state := p.State(r.Env.Now())
 	if _, err := state.Next(r.event()); err != nil {
-		return nil, decide.RunNothing, p.Refusal(j.Name, r.resumeCommand(j, p), r.Env.Command("run --ignore-pause "+j.Name), stampLocal)
+		return nil, decide.RunNothing, p.Refusal(j.Name, r.Env.ResumeCommand(j, p), r.Env.Command("run --ignore-pause "+j.Name), session.Stamp)
 	}
 	return p, state.Extent(r.event()), nil
-}
-
-// resumeCommand returns the command that ends a pause.
-func (r *Runner) resumeCommand(j *replicate.Job, p *decide.Pause) string {
-	if p.All {
-		return r.Env.Command("resume --all")
-	}
-	return r.Env.Command("resume " + j.Name)
 }
 
 // skip records a run that did nothing because of a pause.
 func (r *Runner) skip(j *replicate.Job, store *statedir.Store, p *decide.Pause) (*statedir.Run, error) {
 	now := r.Env.Now().UTC().Truncate(time.Second)
-	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Targets: []*statedir.TargetRun{}, Paused: p.Text(stampLocal), Skipped: true}
+	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Targets: []*statedir.TargetRun{}, Paused: p.Text(session.Stamp), Skipped: true}
 	run.Conclude(now, nil, false)
 	if err := store.Append(run); err != nil {
 		return run, fmt.Errorf("job %q: cannot store its record: %w", j.Name, err)
@@ -113,7 +106,7 @@ func (w *jobRun) heldBatch(t *side) *batch {
 	case w.only != "" && t.Name != w.only:
 		why = "the switch sends only to target " + w.only
 	case w.pause != nil:
-		why = w.pause.Text(stampLocal)
+		why = w.pause.Text(session.Stamp)
 	case w.heldAtStart[t.Name] != "":
 		why = w.heldAtStart[t.Name]
 	case !w.IgnorePause && t.Transfer.ClosedAt(w.Env.Now()):
@@ -170,5 +163,3 @@ func (b *batch) hold(ctx context.Context) {
 func (b *batch) isHeld(err error) bool {
 	return b.held != "" || b.stopped != "" && err != nil && outcome.Of(err) == outcome.Interrupted
 }
-
-func stampLocal(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }

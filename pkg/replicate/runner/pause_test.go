@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
 	"zxfer/pkg/transport"
@@ -63,7 +64,7 @@ func TestPausedRun(t *testing.T) {
 		require.Equal(t, "to end the pause: zxfer replicate resume j\nto run once in spite of it: zxfer replicate run --ignore-pause j", fault.HintOf(err))
 		_, err = r.runner(t).Prune(t.Context(), r.job, false, false)
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
-		_, err = r.runner(t).Drill(t.Context(), r.job, DrillOptions{})
+		_, err = drill.Run(t.Context(), r.runner(t).Env, r.job, drill.Options{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 	}
 	require.NoFileExists(t, alerted)

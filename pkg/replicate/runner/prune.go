@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -30,7 +31,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	}
 	if p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); !dryRun && (err != nil || p.State(r.Env.Now()).Active()) {
 		if err == nil {
-			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
+			err = p.Refusal(j.Name, r.Env.ResumeCommand(j, p), "", session.Stamp)
 		}
 		return nil, err
 	}

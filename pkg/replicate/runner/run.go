@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/notify"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -55,7 +56,7 @@ func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *no
 		p.Start(ctx)
 	}
 	if extent == decide.RunSource && len(w.session.Targets) > 0 {
-		w.pause, w.run.Paused = pause, pause.Text(stampLocal)
+		w.pause, w.run.Paused = pause, pause.Text(session.Stamp)
 	}
 	return w.complete(ctx)
 }

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -34,7 +35,7 @@ var switchSnapshot = regexp.MustCompile(`^` + switchPrefix + `[0-9a-f]{16}$`)
 func (r *Runner) Switch(ctx context.Context, j *replicate.Job, file *JobFile, o FailoverOptions) (*Failover, error) {
 	if p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); !o.DryRun && !o.Abort && (err != nil || p.State(r.Env.Now()).Active()) {
 		if err == nil {
-			err = p.Refusal(j.Name, r.resumeCommand(j, p), "", stampLocal)
+			err = p.Refusal(j.Name, r.Env.ResumeCommand(j, p), "", session.Stamp)
 		}
 		return nil, err
 	}

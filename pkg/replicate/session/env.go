@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -84,3 +85,14 @@ func (e *Env) LockJob(ctx context.Context, j *replicate.Job) (unlock func(), err
 	_, unlock, err = e.LockStore(ctx, j, false, "wait until it ends, then run the same command again")
 	return unlock, err
 }
+
+// ResumeCommand returns the command that ends a pause.
+func (e *Env) ResumeCommand(j *replicate.Job, p *decide.Pause) string {
+	if p.All {
+		return e.Command("resume --all")
+	}
+	return e.Command("resume " + j.Name)
+}
+
+// Stamp writes a time for messages and records: to the minute, in the time zone of the host.
+func Stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }

@@ -7,6 +7,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/zfs"
 )
 
 // Session is a job with its hosts and its records, for one command. Most commands lock the job first.
@@ -57,4 +58,10 @@ func (s *Session) Side(name string) *Side {
 // Activity reports an activity until done is called.
 func (s *Session) Activity(format string, args ...any) (done func()) {
 	return s.Env.ReportTo(s.Job.Name, "").Activity(s.Job.Name + ": " + fmt.Sprintf(format, args...))
+}
+
+// HealCommand returns the command that heals the source of the job from its copies, and the copies
+// from the source, with the connections of the job.
+func (s *Session) HealCommand() string {
+	return zfs.CommandLine([]string{"zxfer", "heal", "--job", s.Job.Name}) + s.Env.Flags
 }

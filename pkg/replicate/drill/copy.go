@@ -1,4 +1,4 @@
-package runner
+package drill
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -19,10 +20,10 @@ import (
 // drillTimeout is the default timeout of a drill command.
 const drillTimeout = time.Hour
 
-// drillCopy is the drill of one copy.
-type drillCopy struct {
-	*drillRun
-	t              *side
+// oneCopy is the drill of one copy.
+type oneCopy struct {
+	of             *drill
+	t              *session.Side
 	as             replicate.Drill
 	source, target *zfs.Dataset // nil if missing
 	sourceSnapshot string       // full name of the source's snapshot; "" = no comparison
@@ -33,7 +34,7 @@ type drillCopy struct {
 }
 
 // drill verifies the copy and records the result.
-func (c *drillCopy) drill(ctx context.Context) {
+func (c *oneCopy) drill(ctx context.Context) {
 	began := time.Now()
 	err := c.verify(ctx)
 	c.rec.Seconds = time.Since(began).Seconds()
@@ -51,20 +52,20 @@ func (c *drillCopy) drill(ctx context.Context) {
 		c.rec.Outcome = outcome.Interrupted
 	}
 	c.rec.Error, c.rec.Hint = err.Error(), fault.HintOf(err)
-	c.Env.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.session.Job.Name, c.t.Name, c.rec.Target, c.rec.DisplayOutcome(), c.rec.Error))
+	c.of.session.Env.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.of.session.Job.Name, c.t.Name, c.rec.Target, c.rec.DisplayOutcome(), c.rec.Error))
 }
 
-func (c *drillCopy) verify(ctx context.Context) (err error) {
+func (c *oneCopy) verify(ctx context.Context) (err error) {
 	if err := c.listBoth(ctx); err != nil {
 		return err
 	}
 	snapshot := c.rec.Target + "@" + c.rec.Snapshot
-	defer c.session.Activity("drilling %s of %s", snapshot, c.t.Name)()
+	defer c.of.session.Activity("drilling %s of %s", snapshot, c.t.Name)()
 	c.clone, err = hosts.Call(ctx, c.t, hosts.OpCreateDrillClone,
-		zfs.DrillClone{Snapshot: snapshot, Job: c.session.Job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
+		zfs.DrillClone{Snapshot: snapshot, Job: c.of.session.Job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
-		if destroyed := c.t.RemoveClones(ctx, zfs.DrillClones{Job: c.session.Job.Name, Datasets: []string{c.rec.Target}}); destroyed != nil {
-			c.note("%s: cannot destroy the clone of %s, the next drill retries: %v", c.t.Name, snapshot, destroyed)
+		if destroyed := c.t.RemoveClones(ctx, zfs.DrillClones{Job: c.of.session.Job.Name, Datasets: []string{c.rec.Target}}); destroyed != nil {
+			c.of.note("%s: cannot destroy the clone of %s, the next drill retries: %v", c.t.Name, snapshot, destroyed)
 		}
 	}()
 	if err != nil {
@@ -91,26 +92,26 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 }
 
 // canReadFiles reports whether both hosts can read files. A host without zxfer cannot.
-func (c *drillCopy) canReadFiles(ctx context.Context) bool {
+func (c *oneCopy) canReadFiles(ctx context.Context) bool {
 	return c.t.Host.Require(ctx, hosts.OpReadFiles) == nil &&
-		(c.sourceSnapshot == "" || c.jobRun.session.Source.Host.Require(ctx, hosts.OpReadFiles) == nil)
+		(c.sourceSnapshot == "" || c.of.session.Source.Host.Require(ctx, hosts.OpReadFiles) == nil)
 }
 
 // listBoth lists both sides, since runs may have changed them, and picks the most recent common
 // snapshot, or the copy's most recent one.
-func (c *drillCopy) listBoth(ctx context.Context) error {
+func (c *oneCopy) listBoth(ctx context.Context) error {
 	target, err := c.t.List(ctx, hosts.ListQuery{Dataset: c.rec.Target, Versions: true, NoAncestors: true})
 	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
 	target.DropSnapshots(zfs.HealPrefix) // heal snapshots can be neither mounted nor cloned
 	if c.target = target.Find(c.rec.Target); c.target == nil || len(c.target.Snapshots()) == 0 {
-		return c.badCopy(c.Env.Command("run "+c.session.Job.Name), "no copy, or it has no snapshot")
+		return c.badCopy(c.of.session.Env.Command("run "+c.of.session.Job.Name), "no copy, or it has no snapshot")
 	}
-	if !c.sourceDown {
-		source, err := c.jobRun.session.Source.List(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, NoAncestors: true})
+	if !c.of.sourceDown {
+		source, err := c.of.session.Source.List(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, NoAncestors: true})
 		if err != nil {
-			c.note("%s is not compared: %v", c.rec.Target, err)
+			c.of.note("%s is not compared: %v", c.rec.Target, err)
 		}
 		c.source = source.Find(c.rec.Source)
 	}
@@ -118,7 +119,7 @@ func (c *drillCopy) listBoth(ctx context.Context) error {
 	return nil
 }
 
-func (c *drillCopy) chooseSnapshot() {
+func (c *oneCopy) chooseSnapshot() {
 	all := c.target.Snapshots()
 	c.rec.Snapshot = all[len(all)-1].Name
 	c.rec.Note = "the source lacks all its snapshots"
@@ -136,7 +137,7 @@ func (c *drillCopy) chooseSnapshot() {
 
 // errLocked returns the error for an encrypted copy whose blocks are readable but whose key is not
 // loaded.
-func (c *drillCopy) errLocked(ctx context.Context) error {
+func (c *oneCopy) errLocked(ctx context.Context) error {
 	root := cmp.Or(c.target.Get("encryptionroot"), c.rec.Target)
 	hint := "set drill.key_file to a file with its key on " + c.t.Host.Label()
 	if c.t.Host.Require(ctx, hosts.OpReadFiles) != nil {
@@ -147,16 +148,16 @@ func (c *drillCopy) errLocked(ctx context.Context) error {
 }
 
 // runCommand runs the job file's command in the clone of a filesystem.
-func (c *drillCopy) runCommand(ctx context.Context) error {
+func (c *oneCopy) runCommand(ctx context.Context) error {
 	as := &c.as
 	if len(as.Command) == 0 || c.target.Type == zfs.Volume {
 		return nil
 	}
-	defer c.session.Activity("running %s in the clone of %s", as.Command[0], c.rec.Target)()
+	defer c.of.session.Activity("running %s in the clone of %s", as.Command[0], c.rec.Target)()
 	// No retry after a lost connection: the command may still be running.
 	out, err := hosts.Call(ctx, c.t.Host, hosts.OpRunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
 		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
-			"ZXFER_DRILL_JOB=" + c.session.Job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
+			"ZXFER_DRILL_JOB=" + c.of.session.Job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
 	if err = replicate.InKeys(err); errors.Is(err, hosts.ErrLost) {
 		return fault.Interrupt("", err)
 	}
@@ -166,7 +167,7 @@ func (c *drillCopy) runCommand(ctx context.Context) error {
 	c.rec.Command, c.rec.Output = "passed", out.Output
 	if out.Failure != "" {
 		c.rec.Command = "failed"
-		return c.badCopy("to show its output: zxfer replicate log --drills --json "+c.session.Job.Name+c.Env.Flags, "%s: %s", as.Command[0], out.Failure)
+		return c.badCopy("to show its output: zxfer replicate log --drills --json "+c.of.session.Job.Name+c.of.session.Env.Flags, "%s: %s", as.Command[0], out.Failure)
 	}
 	return nil
 }

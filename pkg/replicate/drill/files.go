@@ -1,4 +1,4 @@
-package runner
+package drill
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -19,8 +20,8 @@ const (
 )
 
 // files reads the clone's files and compares them with the source's snapshot.
-func (c *drillCopy) files(ctx context.Context) error {
-	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed, Seeded: true, Replica: true}
+func (c *oneCopy) files(ctx context.Context) error {
+	q := files.Query{Sample: float64(cmp.Or(c.of.options.Sample, c.as.Sample, 1)), Seed: c.of.options.Seed, Seeded: true, Replica: true}
 	var target, source files.Digest
 	read := func() error {
 		return c.withProgress(ctx, "logicalreferenced", q.Sample, func(progress func(transfer.Progress)) (_ uint64, err error) {
@@ -65,22 +66,22 @@ func (c *drillCopy) files(ctx context.Context) error {
 			target.Read, target.Files, target.Bytes, source.Read, source.Files, source.Bytes)
 	}
 	if target.BlockSizes != source.BlockSizes {
-		c.note("%s: %s", c.rec.Target, zfs.OtherBlockSizes)
+		c.of.note("%s: %s", c.rec.Target, zfs.OtherBlockSizes)
 	}
 	return nil
 }
 
 // differenceHint returns the hint for data that is readable on both sides, but differs. A scrub does not
 // find it, and only people can know which side is right.
-func (c *drillCopy) differenceHint() string {
+func (c *oneCopy) differenceHint() string {
 	return "compare it on both sides before you overwrite one: a drill cannot know which one is right\n" +
-		"to compare the same files again: " + c.Env.Command("drill --seed "+fmt.Sprint(c.Seed)+" "+c.session.Job.Name)
+		"to compare the same files again: " + c.of.session.Env.Command("drill --seed "+fmt.Sprint(c.of.options.Seed)+" "+c.of.session.Job.Name)
 }
 
 // digests queries both sides concurrently.
-func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (target, source files.Digest, err error) {
+func (c *oneCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (target, source files.Digest, err error) {
 	return readBoth(ctx, c, c.clone, c.as.KeyFile, progress,
-		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (files.Digest, error) {
+		func(ctx context.Context, s *session.Side, name, keyFile string, progress func(transfer.Progress)) (files.Digest, error) {
 			q := q
 			q.Snapshot, q.KeyFile = name, keyFile
 			return hosts.Watch(ctx, s, hosts.OpReadFiles, q, progress)
@@ -89,7 +90,7 @@ func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(tr
 
 // differ finds the paths of differing files. Its error reports a difference even if no path was
 // found.
-func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) error {
+func (c *oneCopy) differ(ctx context.Context, q files.Query, parts []int) error {
 	found := 0
 	for _, part := range parts[:min(len(parts), maxParts)] {
 		q.Within = part

@@ -1,4 +1,4 @@
-package runner
+package drill
 
 import (
 	"context"
@@ -17,13 +17,14 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
 // stream reads the copy as a send stream. If both sides are encrypted, a raw stream needs no key.
-func (c *drillCopy) stream(ctx context.Context) error {
+func (c *oneCopy) stream(ctx context.Context) error {
 	raw := c.target.Encrypted() && (c.source == nil || c.source.Encrypted()) && !c.t.Transfer.Decrypt
 	size, keyFile := "logicalreferenced", c.as.KeyFile
 	if raw {
@@ -32,9 +33,9 @@ func (c *drillCopy) stream(ctx context.Context) error {
 	var target, source hosts.Digest
 	err := c.withProgress(ctx, size, 1, func(progress func(transfer.Progress)) (_ uint64, err error) {
 		target, source, err = readBoth(ctx, c, c.rec.Target+"@"+c.rec.Snapshot, keyFile, progress,
-			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (hosts.Digest, error) {
+			func(ctx context.Context, s *session.Side, snapshot, keyFile string, progress func(transfer.Progress)) (hosts.Digest, error) {
 				dataset, name, _ := strings.Cut(snapshot, "@")
-				q := hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, Seed: c.Seed, KeyFile: keyFile}
+				q := hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, Seed: c.of.options.Seed, KeyFile: keyFile}
 				return hosts.Watch(ctx, s, hosts.OpDigest, q, progress)
 			})
 		return target.Bytes, err
@@ -44,7 +45,7 @@ func (c *drillCopy) stream(ctx context.Context) error {
 	}
 	c.rec.Read, c.rec.Bytes = "stream", target.Bytes
 	if c.rec.Compared && target.SameContents(source) && target.BlockSizes != source.BlockSizes {
-		c.note("%s: %s", c.rec.Target, zfs.OtherBlockSizes)
+		c.of.note("%s: %s", c.rec.Target, zfs.OtherBlockSizes)
 	}
 	if c.rec.Compared && !target.SameContents(source) {
 		where := ""
@@ -58,12 +59,12 @@ func (c *drillCopy) stream(ctx context.Context) error {
 
 // withProgress reports the progress of read. The expected size is share times the snapshot's property
 // size.
-func (c *drillCopy) withProgress(ctx context.Context, size string, share float64, read func(progress func(transfer.Progress)) (uint64, error)) error {
+func (c *oneCopy) withProgress(ctx context.Context, size string, share float64, read func(progress func(transfer.Progress)) (uint64, error)) error {
 	name := c.rec.Target + "@" + c.rec.Snapshot
 	found, _ := c.t.Properties(ctx, []string{name}, size) // on error the total is unknown
 	all, _ := strconv.ParseUint(found[name][size].Value, 10, 64)
 	total := uint64(float64(all) * share)
-	rep, began := c.Env.ReportTo(c.session.Job.Name, c.t.Name), time.Now()
+	rep, began := c.of.session.Env.ReportTo(c.of.session.Job.Name, c.t.Name), time.Now()
 	rep.Started(1, &plan.Dataset{Source: c.rec.Target, Steps: []plan.Step{{Send: zfs.SendSpec{To: c.rec.Snapshot}, Bytes: total}}}, 0)
 	_, tell := connect.Watch(total, func(p connect.Progress) { rep.Progress(1, p) })
 	bytes, err := read(tell)
@@ -77,8 +78,8 @@ func (c *drillCopy) withProgress(ctx context.Context, size string, share float64
 
 // readBoth reads the copy and, for comparison, the source's snapshot at the same time. Errors of the
 // source are only noted, because they say nothing about the copy.
-func readBoth[D any](ctx context.Context, c *drillCopy, name, keyFile string, progress func(transfer.Progress),
-	read func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (D, error)) (target, source D, err error) {
+func readBoth[D any](ctx context.Context, c *oneCopy, name, keyFile string, progress func(transfer.Progress),
+	read func(ctx context.Context, s *session.Side, name, keyFile string, progress func(transfer.Progress)) (D, error)) (target, source D, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		target, err = read(gctx, c.t, name, keyFile, progress)
@@ -87,7 +88,7 @@ func readBoth[D any](ctx context.Context, c *drillCopy, name, keyFile string, pr
 	if c.sourceSnapshot != "" {
 		c.rec.Compared, c.rec.Note = false, ""
 		g.Go(func() (err error) {
-			source, err = read(gctx, c.jobRun.session.Source, c.sourceSnapshot, "", nil)
+			source, err = read(gctx, c.of.session.Source, c.sourceSnapshot, "", nil)
 			if c.rec.Compared, c.sourceErr = err == nil, err; err != nil {
 				c.rec.Note = "not compared: " + err.Error()
 			}
@@ -100,7 +101,7 @@ func readBoth[D any](ctx context.Context, c *drillCopy, name, keyFile string, pr
 
 // checkReadError marks the copy as bad if err is a read error of the copy itself. Errors of its key, the
 // host or zxfer prove nothing.
-func (c *drillCopy) checkReadError(ctx context.Context, err error) error {
+func (c *oneCopy) checkReadError(ctx context.Context, err error) error {
 	var of *zfs.Error
 	errors.As(err, &of)
 	switch {
@@ -119,13 +120,13 @@ func (c *drillCopy) checkReadError(ctx context.Context, err error) error {
 // healHint returns the commands that repair unreadable blocks of the copy with data of its source.
 // The scrub lists the errors: those found in a clone are listed without names after its
 // destruction.
-func (c *drillCopy) healHint(ctx context.Context) string {
+func (c *oneCopy) healHint(ctx context.Context) string {
 	pool := zfs.PoolOf(c.rec.Target)
 	hint := "scrub its pool: " + c.t.Host.Command("zpool", "scrub", "-w", pool) + "\n"
 	if facts, err := c.t.Host.Facts(ctx); err == nil && !preflight.CanHeal(facts.ZFS) {
 		return hint + "OpenZFS " + facts.ZFS + " cannot heal blocks: restore or send the damaged files"
 	}
-	return hint + "then repair it from its source: " + c.healCommand()
+	return hint + "then repair it from its source: " + c.of.session.HealCommand()
 }
 
 // unrelatedKinds returns the kinds of errors that prove nothing about the data.
@@ -134,7 +135,7 @@ func unrelatedKinds() []zfs.Kind {
 }
 
 // badCopy returns an error that proves the copy bad. Other errors leave its condition unknown.
-func (c *drillCopy) badCopy(hint, format string, args ...any) error {
+func (c *oneCopy) badCopy(hint, format string, args ...any) error {
 	c.bad = true
 	return fault.Failf(hint, format, args...)
 }

@@ -1,4 +1,4 @@
-package runner
+package hook
 
 import (
 	"os"
@@ -20,15 +20,15 @@ func TestHook(t *testing.T) {
 	j := &replicate.Job{Name: "home", Source: "tank/home"}
 	r := &statedir.Run{Started: time.Unix(1000, 0), Outcome: outcome.Failed, Targets: []*statedir.TargetRun{{Target: "near", Error: "no way"}}}
 	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `env | grep ^ZXFER_ | grep -v ^ZXFER_TEST_ | sort >"$0"; cat >>"$0"`, out}}
-	require.NoError(t, runHook(t.Context(), h, HookEnvironment("alert", j, r), strings.NewReader("{record}")))
+	require.NoError(t, Pipe(t.Context(), h, Environment("alert", j, r), strings.NewReader("{record}")))
 	text, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, "ZXFER_ERROR=near: no way\nZXFER_HOOK=alert\nZXFER_JOB=home\nZXFER_OUTCOME=failed\nZXFER_SOURCE=tank/home\nZXFER_STARTED=1000\n{record}", string(text))
 
-	err = runHook(t.Context(), &replicate.Hook{Command: []string{"/bin/sh", "-c", "echo db is down >&2; exit 3"}}, nil, nil)
+	err = Pipe(t.Context(), &replicate.Hook{Command: []string{"/bin/sh", "-c", "echo db is down >&2; exit 3"}}, nil, nil)
 	require.ErrorContains(t, err, "exit status 3")
 	require.ErrorContains(t, err, "db is down")
-	require.Error(t, runHook(t.Context(), &replicate.Hook{Command: []string{"/no/such/hook"}}, nil, nil))
+	require.Error(t, Pipe(t.Context(), &replicate.Hook{Command: []string{"/no/such/hook"}}, nil, nil))
 }
 
 // TestHookErrorIsOneLine expects that an error from another host reaches a hook as one printable
@@ -36,7 +36,7 @@ func TestHook(t *testing.T) {
 func TestHookErrorIsOneLine(t *testing.T) {
 	t.Parallel()
 	r := &statedir.Run{Targets: []*statedir.TargetRun{{Target: "near", Error: "no\nZXFER_OUTCOME=done\x1b[2J\x00\r\tway"}}}
-	env := HookEnvironment("alert", &replicate.Job{}, r)
+	env := Environment("alert", &replicate.Job{}, r)
 	require.Contains(t, env, "ZXFER_ERROR=near: no ZXFER_OUTCOME=done?[2J?? way")
 }
 
@@ -45,6 +45,6 @@ func TestHookErrorIsOneLine(t *testing.T) {
 func TestHookTimeout(t *testing.T) {
 	t.Parallel()
 	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `sleep 100000 & wait`}, Timeout: replicate.Duration(200 * time.Millisecond)}
-	err := runHook(t.Context(), h, nil, nil)
+	err := Pipe(t.Context(), h, nil, nil)
 	require.ErrorContains(t, err, "did not end within 200ms")
 }
