@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/job/heal"
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/report"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
@@ -175,7 +175,7 @@ func (o *healOptions) chooseJob() error {
 // copiesOf returns all pairs of source and copy in a job file.
 func copiesOf(f *replicate.File) (all []heal.Copy, err error) {
 	for i := range f.Jobs {
-		copies, err := runner.CopiesOf(&f.Jobs[i])
+		copies, err := session.CopiesOf(&f.Jobs[i])
 		if err != nil {
 			return nil, err
 		}

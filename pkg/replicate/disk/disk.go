@@ -36,7 +36,7 @@ const (
 	exportRetries = 4
 )
 
-// Set holds the disks of a job's targets during one command. A nil Set has none.
+// Set holds the disks of a job's targets during one command. A nil Set has no disks.
 type Set struct {
 	session *session.Session
 	started time.Time
@@ -149,7 +149,7 @@ func (d *Disk) Fail(err error) {
 }
 
 // Attach imports the pools that the job may import, for the targets that permits allows. A target has at
-// most one imported disk. Of several attached ones, Attach imports that with the oldest copies. Its error
+// most one imported disk. If several are attached, Attach imports the one with the oldest copies. Its error
 // concerns the record of the disks; each disk has its own.
 func (s *Set) Attach(ctx context.Context, permits func(*session.Side) bool) error {
 	var attached []*Disk

@@ -60,7 +60,7 @@ type drill struct {
 
 // Run tests the copies of a job: it clones the most recent snapshot of each copy, reads the
 // clone and compares it with the source. It returns the record even with an error. Runs of the job may
-// continue meanwhile: ZFS does not destroy a snapshot with a clone, and retention keeps it. A
+// continue: ZFS does not destroy a snapshot with a clone, and retention keeps it. A
 // scheduled drill of a paused job does nothing and has no record.
 func Run(ctx context.Context, e *session.Env, j *replicate.Job, o Options) (*statedir.Drill, error) {
 	if skip, err := skips(e, j, o.Scheduled); skip || err != nil {

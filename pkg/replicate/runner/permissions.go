@@ -179,8 +179,8 @@ func needs(j *replicate.Job, t *replicate.Target) (all []need) {
 // zxfer or its key lacks a grant. It asks for nothing but the grants of the key.
 func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 	for _, s := range append([]*side{w.session.Source}, w.session.Targets...) {
-		root := w.root(s)
-		key := w.grantsOf(ctx, s)
+		root := w.session.Root(s)
+		key := s.Grants(ctx)
 		seen := map[string]bool{}
 		for _, n := range needs(w.session.Job, s.Target) {
 			d := Denied{Target: s.Name, Key: n.key, When: n.when, Harmless: n.harmless, Command: n.command}
@@ -209,18 +209,4 @@ func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 		}
 	}
 	return all
-}
-
-// grantsOf returns the policy of the key that a side's host serves, or nil if it is not restricted or
-// unknown.
-func (w *jobRun) grantsOf(ctx context.Context, s *side) *authz.Policy {
-	f, err := s.Host.Facts(ctx) // the preview and the run report the error
-	if err != nil || len(f.Grants) == 0 {
-		return nil
-	}
-	p, err := authz.ParseFlags(f.Grants)
-	if err != nil {
-		return nil // from a host that lies
-	}
-	return p
 }

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/damage"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/session"
@@ -69,11 +70,11 @@ func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
 		w.scrubDisks(ctx)
 	}
 	if err == nil && ctx.Err() == nil {
-		w.checkDamage(ctx)
+		w.recordDamage(w.damage.Finish(ctx, w.run, w.absent))
 	} else {
-		w.keepDamage()
+		w.recordDamage(damage.Keep(w.session))
 	}
-	w.damage.stop()
+	w.damage.Stop()
 	w.detachDisks(ctx)
 	w.run.Conclude(w.Env.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.run.Stopped = ctx.Err() != nil && w.run.Outcome == outcome.Interrupted
@@ -154,7 +155,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 	}
 	stopListing()
 	v.AddBookmarks(w.bookmarks)
-	w.startDamage(ctx)
+	w.damage = damage.Start(ctx, w.session, w.sentSides())
 	d := w.decide(ctx, after)
 	pruneErr := w.finish(ctx, d)
 	if len(w.session.Targets) == 0 {
@@ -186,4 +187,21 @@ func (w *jobRun) connectHosts(ctx context.Context) (wait, stop func()) {
 		all.Go(func() { h.System(ctx) })
 	}
 	return all.Wait, func() { cancel(); all.Wait() }
+}
+
+// sentSides returns the source and the targets that the run sent to, without disks: a disk is asked for its data
+// errors after the scrub.
+func (w *jobRun) sentSides() []*side {
+	all := []*side{w.session.Source}
+	for i, t := range w.session.Targets {
+		if r := w.run.Targets[i]; w.disk(t) == nil && r.Sent > 0 && r.Error == "" {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func (w *jobRun) recordDamage(r damage.Result) {
+	w.run.Damaged, w.session.State.Pools = r.Damaged, r.Pools
+	w.run.Notes = append(w.run.Notes, r.Notes...)
 }

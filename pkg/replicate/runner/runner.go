@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/damage"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/notify"
@@ -63,7 +64,7 @@ type jobRun struct {
 	// held and bookmarks are what protect placed on the source; held by tag.
 	held      map[string][]string
 	bookmarks []replicate.StepBookmark
-	damage    *earlyDamage // nil before the end of the transfers
+	damage    *damage.Check // nil before the end of the transfers
 }
 
 // lockRun locks the job and prepares a run. If another command holds the lock, locked waits for it

@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// Env is what the commands of zxfer replicate share: files, clock, messages and connections.
+// Env holds the files, the clock, the messages and the connections of a command of zxfer replicate.
 type Env struct {
 	StateDir string
 	// Now returns the current time for schedules, snapshot names and records.

@@ -3,8 +3,12 @@ package session
 
 import (
 	"fmt"
+	"slices"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job/heal"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -21,7 +25,7 @@ type Session struct {
 	Targets []*Side // in the order of the job file
 }
 
-// Open reads the records of a job. It connects to no host. A scope that is not valid is a fault.Usage.
+// Open reads the records of a job. It does not connect. An invalid scope is a fault.Usage.
 func (e *Env) Open(j *replicate.Job, store *statedir.Store) (s *Session, err error) {
 	s = &Session{Env: e, Job: j, Store: store}
 	if s.Scope, err = j.Scope(); err != nil {
@@ -64,4 +68,39 @@ func (s *Session) Activity(format string, args ...any) (done func()) {
 // from the source, with the connections of the job.
 func (s *Session) HealCommand() string {
 	return zfs.CommandLine([]string{"zxfer", "heal", "--job", s.Job.Name}) + s.Env.Flags
+}
+
+// Root returns the dataset of the job on a side.
+func (s *Session) Root(side *Side) endpoint.Endpoint {
+	e := side.At
+	if side.Target != nil {
+		e.Name = side.Target.CopyOf(s.Source.At.Name, s.Source.At.Name)
+	}
+	return e
+}
+
+// Copies returns the copies of the job for zxfer heal.
+func (s *Session) Copies() ([]heal.Copy, error) { return CopiesOf(s.Job) }
+
+// CopiesOf returns the copies that a job keeps, one for each target, for zxfer heal.
+func CopiesOf(j *replicate.Job) (all []heal.Copy, err error) {
+	source, err := endpoint.Parse(j.Source)
+	if err != nil {
+		return nil, err
+	}
+	for n := range j.Targets {
+		target, err := endpoint.Parse(j.Targets[n].To)
+		if err != nil {
+			return nil, err
+		}
+		if target.Name, err = plan.TargetName(source.Name, target.Name); err != nil {
+			return nil, err
+		}
+		same := func(c heal.Copy) bool { return j.Targets[n].Disk != nil && c.Target == target }
+		if slices.ContainsFunc(all, same) { // two disks of one target, at most one of which is imported
+			continue
+		}
+		all = append(all, heal.Copy{Source: source, Target: target, Recursive: j.Recursive, Job: j.Name, Settings: j.TransferTo(&j.Targets[n]).Settings})
+	}
+	return all, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
@@ -60,7 +61,7 @@ func (s *Side) List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error)
 	return l, replicate.InKeys(err)
 }
 
-// Properties returns properties by dataset or snapshot, and by name. What does not exist has no entry.
+// Properties returns properties by dataset or snapshot, and by name. A name that does not exist has no entry.
 func (s *Side) Properties(ctx context.Context, names []string, properties ...string) (map[string]map[string]zfs.Property, error) {
 	ctx, stop := s.Watched(ctx)
 	defer stop()
@@ -93,6 +94,20 @@ func AddCreated(to map[string]map[string]time.Time, full string, at time.Time) {
 		to[dataset] = map[string]time.Time{}
 	}
 	to[dataset][name] = at
+}
+
+// Grants returns the policy of the key that the side's host serves, or nil if it is not restricted or
+// unknown.
+func (s *Side) Grants(ctx context.Context) *authz.Policy {
+	f, err := s.Host.Facts(ctx) // the preview and the run report the error
+	if err != nil || len(f.Grants) == 0 {
+		return nil
+	}
+	p, err := authz.ParseFlags(f.Grants)
+	if err != nil {
+		return nil // from a host that lies
+	}
+	return p
 }
 
 // Run runs an operation and retries it after a lost connection. The operation must be idempotent.
