@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // fleetTools returns the directory that scripts/fleet created. It contains Prometheus,
@@ -132,7 +132,7 @@ func TestFleetDashboard(t *testing.T) {
 // exactly the metrics that zxfer writes.
 func TestFleetMetricsExist(t *testing.T) {
 	t.Parallel()
-	text, err := runner.Metrics(&replicate.File{}, t.TempDir(), time.Now())
+	text, err := status.Metrics(&replicate.File{}, t.TempDir(), time.Now())
 	require.NoError(t, err)
 	name := regexp.MustCompile(`zxfer_[a-z_]+`)
 	written, used := map[string]bool{}, map[string]bool{}

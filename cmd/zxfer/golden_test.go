@@ -22,6 +22,7 @@ import (
 	"zxfer/pkg/replicate/importer"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 	"zxfer/pkg/testenv"
 )
@@ -48,7 +49,7 @@ func TestGoldenFields(t *testing.T) {
 		{"zxfer.doctor/v1", doctor.Report{}},
 		{"zxfer.progress/v1", report.Event{}},
 		{"zxfer.version/v1", versionReport{}},
-		{"zxfer.replicate.status/v1", runner.Status{}},
+		{"zxfer.replicate.status/v1", status.Status{}},
 		{"zxfer.replicate.hosts/v1", fleet.Fleet{}},
 		{"zxfer.replicate.switch/v1 and zxfer.replicate.promote/v1", runner.Failover{}},
 		{"zxfer.replicate.run/v1: runs[]; zxfer replicate log; runs.jsonl", statedir.Run{}},

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/html"
 	"zxfer/pkg/sshexec"
@@ -141,7 +141,7 @@ func (o *hostsOptions) knownHosts(a *app, inv *replicate.Inventory, names []stri
 		x := fleet.Query{Name: n, Jobs: inv.JobsOf(n)}
 		x.Address, x.RSH = inv.AddressOf(n)
 		if n == replicate.ShortName(o.hostName()) {
-			x.Here = func() (*runner.Status, error) { return o.replicateOptions.status(a, nil) }
+			x.Here = func() (*status.Status, error) { return o.replicateOptions.status(a, nil) }
 		}
 		all = append(all, x)
 	}

@@ -17,8 +17,8 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/testenv"
 )
 
@@ -260,7 +260,7 @@ func TestHundredHosts(t *testing.T) { //nolint:paralleltest // it keeps both pro
 	require.NoError(t, json.Unmarshal([]byte(out), &f))
 	require.Len(t, f.Hosts, count)
 	for _, h := range f.Hosts {
-		require.Equal(t, runner.OK, h.State)
+		require.Equal(t, status.OK, h.State)
 	}
 	// With names from the job file, a response from a host with another name is an error.
 	m.write("jobs.toml", manyJobs, 0o600)

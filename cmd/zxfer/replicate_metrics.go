@@ -11,7 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 )
 
@@ -33,7 +33,7 @@ as another user than root, run metrics as root after it.`,
 				return err
 			}
 			if show {
-				text, err := runner.Metrics(f, o.stateDir, a.now())
+				text, err := status.Metrics(f, o.stateDir, a.now())
 				if err == nil {
 					_, err = a.stdout.Write(text)
 				}
@@ -42,7 +42,7 @@ as another user than root, run metrics as root after it.`,
 			if f.Metrics.Textfile == "" {
 				return fault.Usagef("add [metrics] textfile = \"/….prom\" to the job file, or use --stdout", "%s has no metrics.textfile", o.file)
 			}
-			return runner.WriteMetrics(cmd.Context(), f, o.stateDir, a.now())
+			return status.WriteMetrics(cmd.Context(), f, o.stateDir, a.now())
 		},
 	}
 	o.define(cmd, true, false)
@@ -57,7 +57,7 @@ func (o *replicateOptions) writeMetrics(ctx context.Context, a *app, f *replicat
 	if f.Metrics.Textfile == "" {
 		return nil
 	}
-	err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir, a.now())
+	err := status.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir, a.now())
 	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
 		fmt.Fprintf(a.stderr, "zxfer: %s: only root writes it: zxfer replicate metrics, which the installed units run\n", report.Line(err.Error()))
 		return nil

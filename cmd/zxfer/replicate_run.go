@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/html"
 )
@@ -95,7 +95,7 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}
 	return show.write(a, outcome.Join(errs...), func(about html.About) ([]byte, error) {
-		return html.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince(jobs)), course.Recording(), errs)
+		return html.Run(about, records, status.Of(jobs, o.stateDir, a.now(), o.scheduledSince(jobs)), course.Recording(), errs)
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/html"
@@ -97,12 +97,12 @@ With --nagios:
 }
 
 // status returns the status of the named local jobs, or of all jobs if names is empty.
-func (o *replicateOptions) status(a *app, names []string) (*runner.Status, error) {
+func (o *replicateOptions) status(a *app, names []string) (*status.Status, error) {
 	_, jobs, err := o.jobs(names)
 	if err != nil {
 		return nil, err
 	}
-	s := runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince(jobs))
+	s := status.Of(jobs, o.stateDir, a.now(), o.scheduledSince(jobs))
 	s.Host = replicate.ShortName(o.hostName())
 	return s, nil
 }

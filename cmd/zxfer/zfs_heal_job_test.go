@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job/heal"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/testenv"
 )
 
@@ -82,9 +82,9 @@ func (j *damagedJob) damage(t *testing.T, ofSource, ofCopy []string) {
 	j.target.damage(t)
 }
 
-func (j *damagedJob) status(t *testing.T) *runner.JobStatus {
+func (j *damagedJob) status(t *testing.T) *status.JobStatus {
 	t.Helper()
-	s := &runner.Status{}
+	s := &status.Status{}
 	o := j.zxfer(t, "replicate", "status", "--json")
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), s), o)
 	require.Len(t, s.Jobs, 1)
@@ -126,9 +126,9 @@ func TestZFSHealJob(t *testing.T) {
 		j.damage(t, side.ofSource, side.ofCopy)
 		j.run(t)
 		s := j.status(t)
-		require.Equal(t, runner.Damaged, s.State)
+		require.Equal(t, status.Damaged, s.State)
 		require.Len(t, s.Pools, 2)
-		require.Equal(t, []string{runner.Damaged, runner.OK}, []string{s.Pools[i].State, s.Pools[1-i].State})
+		require.Equal(t, []string{status.Damaged, status.OK}, []string{s.Pools[i].State, s.Pools[1-i].State})
 		p := s.Pools[i]
 		require.Equal(t, []any{side.to, heal.RepairFull, []string{side.copy}}, []any{p.To, p.Repair, p.Copies}, p)
 		require.Positive(t, p.Errors)
@@ -149,7 +149,7 @@ func TestZFSHealJob(t *testing.T) {
 		require.Equal(t, before, listVersions(t, j.source.pool, j.target.pool))
 		j.requireIntact(t)
 		j.run(t)
-		require.Equal(t, runner.OK, j.status(t).State)
+		require.Equal(t, status.OK, j.status(t).State)
 	}
 
 	// Each side lacks a block that the other has. The copy's stream ends before the second file,

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 )
 
 // mainAt runs zxfer with a clock that starts at ZXFER_TEST_NOW, in Unix seconds.
@@ -165,7 +165,7 @@ properties = { set = { "org.example:kept" = "yes" } }
 
 	at := base.Add(4*time.Hour + time.Minute)
 	o = r.mustRunAt(t, at, "status", "--json")
-	var st runner.Status
+	var st status.Status
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &st))
 	require.False(t, st.Late)
 	require.Len(t, st.Jobs[0].Datasets, 2)

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/size"
 )
 
@@ -70,7 +71,7 @@ func drillFacts(c *statedir.DrillResult) (facts []string) {
 }
 
 // DrillFacts summarizes the state of a job's drills.
-func DrillFacts(d *runner.DrillStatus, stamp func(time.Time) string) (facts []string) {
+func DrillFacts(d *status.DrillStatus, stamp func(time.Time) string) (facts []string) {
 	if d.Running {
 		facts = append(facts, "a drill is running")
 	}

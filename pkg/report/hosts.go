@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // HostsText writes the job status of many hosts for people: a line for each job, worst first, and
@@ -27,7 +27,7 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 			fmt.Fprintf(tw, "%s\t-\t%s\tno job\n", host, h.State)
 		}
 		for _, j := range h.Jobs {
-			if !short || j.State != runner.OK {
+			if !short || j.State != status.OK {
 				fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", host, oneLine(j.Job), hostState(j), strings.Join(hostFacts(j), ", "))
 			}
 		}
@@ -51,7 +51,7 @@ func hostsSum(f *fleet.Fleet) string {
 	sum := f.Summary()
 	var parts []string
 	for _, s := range states {
-		if s != runner.OK {
+		if s != status.OK {
 			parts = append(parts, fmt.Sprintf("%d %s", count[s], oneLine(s)))
 		}
 	}
@@ -65,7 +65,7 @@ func hostsSum(f *fleet.Fleet) string {
 // hostState returns the state of a job, in capitals if it needs attention.
 func hostState(j *fleet.Job) string {
 	state := oneLine(j.State)
-	if j.State != runner.OK && j.State != runner.Unknown {
+	if j.State != status.OK && j.State != status.Unknown {
 		state = capitals(state)
 	}
 	return state
@@ -92,7 +92,7 @@ func hostFacts(j *fleet.Job) (facts []string) {
 }
 
 // KeptCopies counts the diverged copies, the orphans, and the copies without properties of their source.
-func KeptCopies(s *runner.Summary) (facts []string) {
+func KeptCopies(s *status.Summary) (facts []string) {
 	if n := s.Diverged; n > 0 {
 		facts = append(facts, fmt.Sprintf("%d renamed", n))
 	}

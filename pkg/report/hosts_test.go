@@ -9,26 +9,26 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 func hostsInEveryState() *fleet.Fleet {
 	at := time.Date(2026, 11, 22, 18, 17, 44, 0, time.Local)
 	job := func(name, state string, copies, well int) *fleet.Job {
-		return &fleet.Job{JobStatus: &runner.JobStatus{Job: name, State: state, LastRun: at, Failed: state == outcome.Failed, Late: state == runner.Late}, Copies: copies, Well: well, Oldest: at}
+		return &fleet.Job{JobStatus: &status.JobStatus{Job: name, State: state, LastRun: at, Failed: state == outcome.Failed, Late: state == status.Late}, Copies: copies, Well: well, Oldest: at}
 	}
-	failed, late := job("home", outcome.Failed, 12, 10), job("pg", runner.Late, 2, 0)
-	failed.Problems = []*runner.Problem{{State: "failed", To: []string{"vault"}, Datasets: []string{"tank/a"}, Error: "no space | left"}, {State: "failed", Error: "more"}}
+	failed, late := job("home", outcome.Failed, 12, 10), job("pg", status.Late, 2, 0)
+	failed.Problems = []*status.Problem{{State: "failed", To: []string{"vault"}, Datasets: []string{"tank/a"}, Error: "no space | left"}, {State: "failed", Error: "more"}}
 	late.Lag = 7200
-	late.Datasets = []*runner.DatasetStatus{{Source: "tank/pg", To: "vault", Late: true, Lag: 7200, State: runner.Late}}
-	well := job("home", runner.OK, 3, 3)
-	well.Diverged, well.Orphans = []runner.DivergedStatus{{}}, []runner.OrphanStatus{{}, {}}
+	late.Datasets = []*status.DatasetStatus{{Source: "tank/pg", To: "vault", Late: true, Lag: 7200, State: status.Late}}
+	well := job("home", status.OK, 3, 3)
+	well.Diverged, well.Orphans = []status.DivergedStatus{{}}, []status.OrphanStatus{{}, {}}
 	return &fleet.Fleet{Schema: fleet.Schema, Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:x-.*"}, Hosts: []*fleet.Host{
-		{Host: "web2", State: outcome.Failed, Jobs: []*fleet.Job{failed, job("pg", runner.OK, 1, 1)}},
+		{Host: "web2", State: outcome.Failed, Jobs: []*fleet.Job{failed, job("pg", status.OK, 1, 1)}},
 		{Host: "web9\x1b[2J", State: fleet.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "test the connection: ssh web9 true"},
-		{Host: "db1", State: runner.Late, Jobs: []*fleet.Job{late}},
-		{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{well}},
-		{Host: "web3", State: runner.OK},
+		{Host: "db1", State: status.Late, Jobs: []*fleet.Job{late}},
+		{Host: "web1", State: status.OK, Jobs: []*fleet.Job{well}},
+		{Host: "web3", State: status.OK},
 	}}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // Level is the exit code of a monitoring plugin.
@@ -39,12 +39,12 @@ const (
 
 // Nagios writes the status of all jobs as a monitoring plugin does, worst first: one line,
 // performance data after "|", and more lines.
-func Nagios(w io.Writer, s *runner.Status) (Level, error) {
-	sum := runner.Summarize(s.Jobs...)
+func Nagios(w io.Writer, s *status.Status) (Level, error) {
+	sum := status.Summarize(s.Jobs...)
 	var perf []string
 	var jobs []summarizedJob
 	for _, j := range s.Jobs { // performance data has the same order in each run
-		jobs = append(jobs, summarizedJob{j, runner.Summarize(j)})
+		jobs = append(jobs, summarizedJob{j, status.Summarize(j)})
 		perf = append(perf, performance(jobs[len(jobs)-1])...)
 	}
 	well := english.Plural(sum.Jobs, "job", "") + ", " + english.Plural(sum.Copies, "dataset", "") + ", none late or failed"
@@ -58,8 +58,8 @@ func countBad(bad, all int) string {
 
 // summarizedJob is a job and its summary. Its Datasets may have only the copies in a bad state.
 type summarizedJob struct {
-	*runner.JobStatus
-	sum *runner.Summary
+	*status.JobStatus
+	sum *status.Summary
 }
 
 // NagiosHosts is Nagios for many hosts. It shows an unreachable host as a job in state unknown,
@@ -69,9 +69,9 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 	sum := f.Summary()
 	for _, h := range f.Hosts {
 		if h.State == fleet.Unreachable {
-			unknown := &runner.JobStatus{Job: oneLine(h.Host), State: runner.Unknown, Failed: true, LastRun: time.Unix(0, 0),
-				Problems: []*runner.Problem{{State: h.State, Error: h.Error}}}
-			jobs = append(jobs, summarizedJob{unknown, runner.Summarize(unknown)})
+			unknown := &status.JobStatus{Job: oneLine(h.Host), State: status.Unknown, Failed: true, LastRun: time.Unix(0, 0),
+				Problems: []*status.Problem{{State: h.State, Error: h.Error}}}
+			jobs = append(jobs, summarizedJob{unknown, status.Summarize(unknown)})
 		}
 		for _, j := range h.Jobs {
 			of := *j.JobStatus
@@ -164,16 +164,16 @@ func joinWithin(parts []string, sep string, most int) string {
 	return strings.TrimPrefix(out, sep)
 }
 
-func levelOf(j *runner.JobStatus) Level {
+func levelOf(j *status.JobStatus) Level {
 	switch {
-	case j.State == runner.Unknown:
+	case j.State == status.Unknown:
 		return LevelUnknown
 	case j.State == outcome.Failed, j.State == outcome.Refused, j.LagCritical > 0 && j.Lag > j.LagCritical,
 		j.Drill != nil && j.Drill.Critical > 0 && j.Drill.Age > j.Drill.Critical:
 		return LevelCritical
 	case len(Warnings(j)) > 0:
 		return LevelWarning
-	case j.State == runner.OK:
+	case j.State == status.OK:
 		return LevelOK
 	}
 	return LevelWarning
@@ -189,14 +189,14 @@ func jobSummary(j summarizedJob) string {
 	parts = append(parts, Warnings(j.JobStatus)...)
 	if late := j.sum.Late; late > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.sum.Copies, "dataset", ""))+lateBy(j.Lag))
-	} else if j.Late && j.sum.Copies == 0 && j.State == runner.Late {
+	} else if j.Late && j.sum.Copies == 0 && j.State == status.Late {
 		parts = append(parts, "late"+lateBy(j.Lag))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // jobDetails describes a job in a bad state on several lines.
-func jobDetails(j *runner.JobStatus) []string {
+func jobDetails(j *status.JobStatus) []string {
 	out := []string{fmt.Sprintf("%s: %s", j.Job, levelOf(j))}
 	if j.LastRun.IsZero() {
 		out = append(out, InProgress(j)...)
@@ -225,7 +225,7 @@ func lateBy(lag float64) string {
 // performance returns the performance data of a job. Job names need no quotes. The metric precedes
 // the name, because RRD distinguishes labels by their first 19 characters.
 func performance(j summarizedJob) []string {
-	if j.State == runner.Unknown {
+	if j.State == status.Unknown {
 		return nil
 	}
 	failed := j.sum.Failed

@@ -9,12 +9,12 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/replicate/decide"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // Pauses returns the pause of a job, and the targets to which a bandwidth window of 0 stops
 // transfers.
-func Pauses(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) {
+func Pauses(j *status.JobStatus, stamp func(time.Time) string) (facts []string) {
 	if j.Pause != nil {
 		facts = append(facts, shorten(oneLine(j.Pause.Text(stamp)), 2*decide.MaxReason))
 	}
@@ -26,7 +26,7 @@ func Pauses(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) 
 
 // Warnings describes what an administrator must decide on, although a job's runs succeed: a pause that may be
 // forgotten, and copies that lack properties of their source.
-func Warnings(j *runner.JobStatus) (facts []string) {
+func Warnings(j *status.JobStatus) (facts []string) {
 	if j.Pause != nil && j.Pause.Forgotten {
 		facts = append(facts, Pauses(j, stamp)[0])
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 )
 
 // TestPausedJobs expects that a pause is shown, that it is OK, and that a forgotten one is a warning.
@@ -19,8 +19,8 @@ func TestPausedJobs(t *testing.T) {
 	s.Jobs = s.Jobs[:1]
 	j := s.Jobs[0]
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
-	j.Pause = &runner.PauseStatus{Since: at, Until: at.Add(8 * time.Hour), Reason: "new | {{wire}} switch\n\x1b[2J", By: "alice"}
-	j.Windows = []runner.ClosedWindow{{To: "far", Until: at.Add(10 * time.Hour)}}
+	j.Pause = &status.PauseStatus{Since: at, Until: at.Add(8 * time.Hour), Reason: "new | {{wire}} switch\n\x1b[2J", By: "alice"}
+	j.Windows = []status.ClosedWindow{{To: "far", Until: at.Add(10 * time.Hour)}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, s, ""))
 	require.Contains(t, b.String(), "done in 12 s, paused until 2026-11-22 16:00:00 (new | {{wire}} switch ?[2J, by alice), no transfers to far until 2026-11-22 18:00:00 (bandwidth_window), next ")
@@ -33,10 +33,10 @@ func TestPausedJobs(t *testing.T) {
 	require.Contains(t, b.String(), "\nwell: paused until 2026-11-22 16:00:00 (new / {{wire}} switch ?[2J, by alice), no transfers to far ")
 
 	b.Reset()
-	require.NoError(t, HostsText(&b, &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{{JobStatus: j}}}}}, false))
+	require.NoError(t, HostsText(&b, &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: status.OK, Jobs: []*fleet.Job{{JobStatus: j}}}}}, false))
 	require.Contains(t, b.String(), "paused until 2026-11-22 16:00:00")
 
-	j.Pause = &runner.PauseStatus{Since: at, TransfersOnly: true, Forgotten: true, Reason: strings.Repeat("x", 5000)}
+	j.Pause = &status.PauseStatus{Since: at, TransfersOnly: true, Forgotten: true, Reason: strings.Repeat("x", 5000)}
 	b.Reset()
 	level, err = Nagios(&b, s)
 	require.NoError(t, err)

@@ -11,13 +11,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/size"
 )
 
 // StatusText writes the status of all jobs for people. flags holds the flags for a job file and
 // state directory other than the defaults.
-func StatusText(w io.Writer, s *runner.Status, flags string) error {
+func StatusText(w io.Writer, s *status.Status, flags string) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
 		jobText(&b, j)
@@ -59,13 +59,13 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 // sameError replaces an error that a problem of the same job already shows.
 const sameError = "the same error"
 
-func hasError(problems []*runner.Problem, text string) bool {
-	return text != "" && slices.ContainsFunc(problems, func(p *runner.Problem) bool { return p.Error == text })
+func hasError(problems []*status.Problem, text string) bool {
+	return text != "" && slices.ContainsFunc(problems, func(p *status.Problem) bool { return p.Error == text })
 }
 
 // UnknownPools returns a fact for each pool of a job whose data errors are unknown, because its host
 // did not list them.
-func UnknownPools(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) {
+func UnknownPools(j *status.JobStatus, stamp func(time.Time) string) (facts []string) {
 	for _, p := range j.Pools {
 		if p.Unknown == "" {
 			continue
@@ -87,7 +87,7 @@ func UnknownPools(j *runner.JobStatus, stamp func(time.Time) string) (facts []st
 }
 
 // DiskFacts returns a fact for each disk of a job that comes and goes.
-func DiskFacts(j *runner.JobStatus, stamp func(time.Time) string) (facts []string) {
+func DiskFacts(j *status.JobStatus, stamp func(time.Time) string) (facts []string) {
 	for _, d := range j.Disks {
 		fact := fmt.Sprintf("disk %s (pool %s, GUID %d): %s", oneLine(d.To), oneLine(d.Pool), d.GUID, oneLine(d.State))
 		if !d.Since.IsZero() {
@@ -114,7 +114,7 @@ func DiskFacts(j *runner.JobStatus, stamp func(time.Time) string) (facts []strin
 }
 
 // leftCopiesText lists diverged copies and orphans.
-func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
+func leftCopiesText(b *strings.Builder, j *status.JobStatus) {
 	for _, a := range j.Diverged {
 		fmt.Fprintf(b, "  renamed on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
 		if a.Destroy != "" {
@@ -134,7 +134,7 @@ func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
 const maxLacking = 10
 
 // lackingText lists the copies that lack properties of their source.
-func lackingText(b *strings.Builder, j *runner.JobStatus) {
+func lackingText(b *strings.Builder, j *status.JobStatus) {
 	for _, l := range j.Lacking[:min(len(j.Lacking), maxLacking)] {
 		fmt.Fprintf(b, "  warning: %s\n", lackingCopy(l))
 		writePrefixed(b, "    hint: ", l.Hint)
@@ -144,9 +144,9 @@ func lackingText(b *strings.Builder, j *runner.JobStatus) {
 	}
 }
 
-func lackingCopy(l runner.LackingCopy) string { return oneLine(l.To) + ": " + joinLines(l.Error) }
+func lackingCopy(l status.LackingCopy) string { return oneLine(l.To) + ": " + joinLines(l.Error) }
 
-func jobText(b *strings.Builder, j *runner.JobStatus) {
+func jobText(b *strings.Builder, j *status.JobStatus) {
 	if j.Standby {
 		fmt.Fprintf(b, "%s: %s, standby: its source became a copy\n", j.Job, oneLine(j.Source))
 		return
@@ -162,17 +162,17 @@ func jobText(b *strings.Builder, j *runner.JobStatus) {
 	} else {
 		parts = append(parts, "next "+stamp(j.Next))
 	}
-	if j.Failed && j.State != runner.Late {
+	if j.Failed && j.State != status.Late {
 		parts = append(parts, capitals(j.State))
 	}
 	if j.Late {
-		parts = append(parts, capitals(runner.Late))
+		parts = append(parts, capitals(status.Late))
 	}
 	fmt.Fprintf(b, "%s: %s\n", j.Job, strings.Join(parts, ", "))
 }
 
 // InProgress returns whether a job never ran, and what is in progress.
-func InProgress(j *runner.JobStatus) (parts []string) {
+func InProgress(j *status.JobStatus) (parts []string) {
 	first := j.LastRun.IsZero() && !j.Failed
 	if first && j.RunningSince.IsZero() {
 		parts = append(parts, "never ran")
@@ -191,7 +191,7 @@ func InProgress(j *runner.JobStatus) (parts []string) {
 }
 
 // datasetRow writes one table row.
-func datasetRow(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
+func datasetRow(w io.Writer, d *status.DatasetStatus, scheduled bool) {
 	var state []string
 	if d.Outcome != "" {
 		state = append(state, capitals(oneLine(d.Outcome)))
@@ -235,7 +235,7 @@ func Consistent(proved bool) string {
 }
 
 // Problem formats a problem on one line: "failed: tank/a to far: connection refused".
-func Problem(p *runner.Problem) string {
+func Problem(p *status.Problem) string {
 	what := finding.JoinFirst(p.Datasets, 3)
 	if len(p.To) > 0 {
 		what += " to " + strings.Join(p.To, ", ")
@@ -247,7 +247,7 @@ func Problem(p *runner.Problem) string {
 }
 
 // firstProblem returns the first problem of a job and the number of others.
-func firstProblem(j *runner.JobStatus) (facts []string) {
+func firstProblem(j *status.JobStatus) (facts []string) {
 	if len(j.Problems) > 0 {
 		facts = append(facts, Problem(j.Problems[0]))
 	}

@@ -15,42 +15,43 @@ import (
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 )
 
 // jobsInEveryState has one job of each state: ok, late by a second run, failed, interrupted, refused
 // without a schedule, never run.
-func jobsInEveryState() *runner.Status {
+func jobsInEveryState() *status.Status {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
-	job := func(name, state string, change func(*runner.JobStatus)) *runner.JobStatus {
-		j := &runner.JobStatus{Job: name, Source: "tank/" + name, State: state, Schedule: "hourly", Next: at.Add(time.Hour), LastRun: at, Seconds: 12,
+	job := func(name, state string, change func(*status.JobStatus)) *status.JobStatus {
+		j := &status.JobStatus{Job: name, Source: "tank/" + name, State: state, Schedule: "hourly", Next: at.Add(time.Hour), LastRun: at, Seconds: 12,
 			Outcome: "done", LagWarning: 900, LagCritical: 4500,
-			Datasets: []*runner.DatasetStatus{{Source: "tank/" + name, To: "far", State: runner.OK, Success: at, Bytes: 2048, Seconds: 3}}}
+			Datasets: []*status.DatasetStatus{{Source: "tank/" + name, To: "far", State: status.OK, Success: at, Bytes: 2048, Seconds: 3}}}
 		if change != nil {
 			change(j)
 		}
 		return j
 	}
-	return &runner.Status{Late: true, Failed: true, Jobs: []*runner.JobStatus{
-		job("well", runner.OK, nil),
-		job("never", runner.Unknown, func(j *runner.JobStatus) {
+	return &status.Status{Late: true, Failed: true, Jobs: []*status.JobStatus{
+		job("well", status.OK, nil),
+		job("never", status.Unknown, func(j *status.JobStatus) {
 			j.LastRun, j.Outcome, j.Late, j.Datasets = time.Time{}, "", true, nil
 		}),
-		job("cut", "interrupted", func(j *runner.JobStatus) {
+		job("cut", "interrupted", func(j *status.JobStatus) {
 			j.Outcome, j.Failed, j.Datasets[0].Outcome, j.Datasets[0].Lag = "interrupted", true, "interrupted", 60
-			j.Problems = []*runner.Problem{{State: "interrupted", To: []string{"far"}, Datasets: []string{"tank/cut"}, Error: "lost | the\nhost"}}
+			j.Problems = []*status.Problem{{State: "interrupted", To: []string{"far"}, Datasets: []string{"tank/cut"}, Error: "lost | the\nhost"}}
 		}),
-		job("slow", runner.Late, func(j *runner.JobStatus) {
+		job("slow", status.Late, func(j *status.JobStatus) {
 			j.Late, j.Lag, j.Datasets[0].Late, j.Datasets[0].Lag = true, 7200, true, 7200
 		}),
-		job("away", "failed", func(j *runner.JobStatus) {
+		job("away", "failed", func(j *status.JobStatus) {
 			j.Outcome, j.Failed, j.Late, j.Lag = "failed", true, true, 1800
 			j.Datasets[0].Outcome, j.Datasets[0].Late, j.Datasets[0].Lag = "failed", true, 1800
-			j.Problems = []*runner.Problem{{State: "failed", To: []string{"far"}, Error: "beta: no route to host", Hint: "is it up? ssh beta"}}
+			j.Problems = []*status.Problem{{State: "failed", To: []string{"far"}, Error: "beta: no route to host", Hint: "is it up? ssh beta"}}
 		}),
-		job("hand", "refused", func(j *runner.JobStatus) {
+		job("hand", "refused", func(j *status.JobStatus) {
 			j.Schedule, j.Next, j.LagWarning, j.LagCritical = "", time.Time{}, 0, 0
 			j.Outcome, j.Failed, j.Datasets[0].Outcome = "refused", true, "refused"
-			j.Problems = []*runner.Problem{{State: "refused", To: []string{"far"}, Datasets: []string{"a", "b", "c", "d"}, Error: "no"}}
+			j.Problems = []*status.Problem{{State: "refused", To: []string{"far"}, Datasets: []string{"a", "b", "c", "d"}, Error: "no"}}
 		}),
 	}}
 }
@@ -117,15 +118,15 @@ func TestNagiosLevels(t *testing.T) {
 		{LevelCritical, "ZXFER CRITICAL: hand: "},
 	} {
 		var b strings.Builder
-		level, err := Nagios(&b, &runner.Status{Jobs: all[i : i+1]})
+		level, err := Nagios(&b, &status.Status{Jobs: all[i : i+1]})
 		require.NoError(t, err)
 		require.Equal(t, want.level, level)
 		require.True(t, strings.HasPrefix(b.String(), want.line), b.String())
 	}
 	never := *all[1]
-	never.State, never.Lag, never.LagCritical = runner.Late, 3600, 4500
+	never.State, never.Lag, never.LagCritical = status.Late, 3600, 4500
 	var b strings.Builder
-	level, err := Nagios(&b, &runner.Status{Jobs: []*runner.JobStatus{&never}})
+	level, err := Nagios(&b, &status.Status{Jobs: []*status.JobStatus{&never}})
 	require.NoError(t, err)
 	require.Equal(t, LevelWarning, level)
 	require.True(t, strings.HasPrefix(b.String(), "ZXFER WARNING: never: never ran, late by 1 h 0 min (1 of 1 job) | lag_never=3600s;900;4500;0 "), b.String())
@@ -135,7 +136,7 @@ func TestNagiosLevels(t *testing.T) {
 	slow.Lag = slow.LagCritical
 	require.Equal(t, LevelWarning, levelOf(slow), "late, but not by a second run")
 	slow.Lag = 0
-	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, runner.Summarize(slow)})[0], "the delay is unknown")
+	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, status.Summarize(slow)})[0], "the delay is unknown")
 }
 
 // perfDatum matches the performance data that zxfer prints, in the format of the convention.
@@ -147,7 +148,7 @@ func perfDatum() *regexp.Regexp {
 // one "|", after the first line.
 func TestNagiosIsBounded(t *testing.T) {
 	t.Parallel()
-	s := &runner.Status{}
+	s := &status.Status{}
 	for i := range 200 {
 		for _, j := range jobsInEveryState().Jobs {
 			j.Job = fmt.Sprintf("%s-%d", j.Job, i)
@@ -182,15 +183,15 @@ func TestRunInProgress(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	for _, c := range []struct {
-		j    runner.JobStatus
+		j    status.JobStatus
 		want []string
 	}{
-		{runner.JobStatus{}, []string{"never ran"}},
-		{runner.JobStatus{Running: true}, []string{"never ran", "a run, heal or prune is in progress"}},
-		{runner.JobStatus{Running: true, RunningCommand: "zxfer heal tank (process 7)"}, []string{"never ran", "zxfer heal tank (process 7) is in progress"}},
-		{runner.JobStatus{Running: true, RunningSince: at}, []string{"the first run is in progress since 2026-11-22 08:00:00"}},
-		{runner.JobStatus{Running: true, RunningSince: at, LastRun: at}, []string{"a run is in progress since 2026-11-22 08:00:00"}},
-		{runner.JobStatus{LastRun: at}, nil},
+		{status.JobStatus{}, []string{"never ran"}},
+		{status.JobStatus{Running: true}, []string{"never ran", "a run, heal or prune is in progress"}},
+		{status.JobStatus{Running: true, RunningCommand: "zxfer heal tank (process 7)"}, []string{"never ran", "zxfer heal tank (process 7) is in progress"}},
+		{status.JobStatus{Running: true, RunningSince: at}, []string{"the first run is in progress since 2026-11-22 08:00:00"}},
+		{status.JobStatus{Running: true, RunningSince: at, LastRun: at}, []string{"a run is in progress since 2026-11-22 08:00:00"}},
+		{status.JobStatus{LastRun: at}, nil},
 	} {
 		require.Equal(t, c.want, InProgress(&c.j))
 	}
@@ -200,19 +201,19 @@ func TestRunInProgress(t *testing.T) {
 func TestStatusOfDisks(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
-	j := &runner.JobStatus{Job: "home", Source: "tank/home", State: runner.Late, Late: true, LastRun: at, Outcome: "done", Disks: []*runner.DiskStatus{
+	j := &status.JobStatus{Job: "home", Source: "tank/home", State: status.Late, Late: true, LastRun: at, Outcome: "done", Disks: []*status.DiskStatus{
 		{To: "offsite-blue", Pool: "offsite", GUID: 1<<64 - 1, State: "removable", Since: at, Removable: true, Scrubbed: at, LateAfter: at.Add(time.Hour)},
 		{To: "offsite-red", Pool: "offsite", GUID: 2, State: "away", Since: at, Late: true, LateAfter: at, Reason: "why\n\x1b[31m"},
-	}, Problems: []*runner.Problem{{State: runner.Late, To: []string{"offsite-red"}, Error: "the disk (pool offsite) is away since 2026-11-22 08:00:00; its copies are late"}}}
+	}, Problems: []*status.Problem{{State: status.Late, To: []string{"offsite-red"}, Error: "the disk (pool offsite) is away since 2026-11-22 08:00:00; its copies are late"}}}
 	var b strings.Builder
-	require.NoError(t, StatusText(&b, &runner.Status{Jobs: []*runner.JobStatus{j}}, ""))
+	require.NoError(t, StatusText(&b, &status.Status{Jobs: []*status.JobStatus{j}}, ""))
 	require.Equal(t, `home: tank/home, last run 2026-11-22 08:00:00, done in 0.0 s, no schedule, LATE
   late: to offsite-red: the disk (pool offsite) is away since 2026-11-22 08:00:00; its copies are late
   disk offsite-blue (pool offsite, GUID 18446744073709551615): removable since 2026-11-22 08:00:00, may be removed, scrubbed 2026-11-22 08:00:00, late after 2026-11-22 09:00:00
   disk offsite-red (pool offsite, GUID 2): away since 2026-11-22 08:00:00, LATE since 2026-11-22 08:00:00: why; ?[31m
 `, b.String())
 	b.Reset()
-	level, err := Nagios(&b, &runner.Status{Jobs: []*runner.JobStatus{j}})
+	level, err := Nagios(&b, &status.Status{Jobs: []*status.JobStatus{j}})
 	require.NoError(t, err)
 	require.Equal(t, LevelWarning, level)
 	require.Contains(t, b.String(), "ZXFER WARNING: home: late: to offsite-red: the disk (pool offsite) is away since 2026-11-22 08:00:00")
@@ -271,13 +272,13 @@ func TestPreviewOfExposedCopies(t *testing.T) {
 func TestStatusShowsErrorOnce(t *testing.T) {
 	t.Parallel()
 	const long = "the former source of the copies cannot be reached"
-	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home",
-		Problems: []*runner.Problem{
+	s := &status.Status{Jobs: []*status.JobStatus{{Job: "home",
+		Problems: []*status.Problem{
 			{State: "failed", Error: long, Hint: "do it"},
 			{State: "refused", Datasets: []string{"tank/a"}, To: []string{"far"}, Error: long, Hint: "do it"},
 			{State: "refused", Datasets: []string{"tank/b"}, To: []string{"far"}, Error: "another", Hint: "do that"},
 		},
-		Pools: []*runner.PoolStatus{{Pool: "vault", To: "far", Unknown: long}}}}}
+		Pools: []*status.PoolStatus{{Pool: "vault", To: "far", Unknown: long}}}}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, s, ""))
 	require.Equal(t, 1, strings.Count(b.String(), long), b.String())

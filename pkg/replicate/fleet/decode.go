@@ -14,7 +14,7 @@ import (
 
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // MaxAnswer is the maximum size of an answer in bytes, enough for about 20,000 copies.
@@ -34,7 +34,7 @@ const (
 // decode decodes the answer of a host. It replaces unknown states with the worst one, and each
 // state with the worst of its parts. The result has no nil parts, no control characters, and no
 // string longer than maxText.
-func decode(answer []byte) (*runner.Status, error) {
+func decode(answer []byte) (*status.Status, error) {
 	if len(answer) > MaxAnswer {
 		return nil, fmt.Errorf("its answer is longer than %d bytes", MaxAnswer)
 	}
@@ -46,14 +46,14 @@ func decode(answer []byte) (*runner.Status, error) {
 		return nil, fault.Failf("for a restricted key, use another key made with zxfer replicate authorize --allow status", "its answer is not a job status: %s", excerpt(answer))
 	}
 	var head struct{ Schema, Host string }
-	s := &runner.Status{}
+	s := &status.Status{}
 	d := json.NewDecoder(bytes.NewReader(answer[at:]))
 	var raw json.RawMessage
 	if err := d.Decode(&raw); err != nil {
 		return nil, fmt.Errorf("its answer is not a job status: %w", err)
 	}
-	if err := json.Unmarshal(raw, &head); err == nil && head.Schema != runner.StatusSchema {
-		return nil, fault.Failf("install the same zxfer on all hosts", "its answer has the format %s, expected %s", excerpt([]byte(head.Schema)), runner.StatusSchema)
+	if err := json.Unmarshal(raw, &head); err == nil && head.Schema != status.Schema {
+		return nil, fault.Failf("install the same zxfer on all hosts", "its answer has the format %s, expected %s", excerpt([]byte(head.Schema)), status.Schema)
 	}
 	if err := json.Unmarshal(raw, s); err != nil {
 		return nil, fmt.Errorf("its answer is not a job status: %s", excerpt([]byte(err.Error())))

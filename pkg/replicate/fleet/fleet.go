@@ -7,7 +7,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/remedy"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // Schema is the version of the JSON format. New versions only add fields.
@@ -41,7 +41,7 @@ type Host struct {
 // Job is the status of a job. It only has the first datasets that are not ok, and the first
 // problems.
 type Job struct {
-	*runner.JobStatus
+	*status.JobStatus
 	Copies int `json:"copies"` // number of pairs of a dataset and a target
 	Well   int `json:"well"`   // number of Copies that are ok
 	// Oldest is the oldest last success of a copy. It is zero if there are no copies, or one never
@@ -51,14 +51,14 @@ type Job struct {
 
 // setStatus records the status of a host. It adds expected jobs that the host does not know, with
 // state Unknown.
-func (h *Host) setStatus(s *runner.Status, expected []string) {
+func (h *Host) setStatus(s *status.Status, expected []string) {
 	for _, name := range expected {
-		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
-			s.Jobs = append(s.Jobs, &runner.JobStatus{Job: name, State: runner.Unknown, Failed: true, Datasets: []*runner.DatasetStatus{},
-				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host's job file lacks this job", Hint: "copy this job file there, then: " + remedy.Host{Name: h.Address}.Command("zxfer", "replicate", "install")}}})
+		if !slices.ContainsFunc(s.Jobs, func(j *status.JobStatus) bool { return j.Job == name }) {
+			s.Jobs = append(s.Jobs, &status.JobStatus{Job: name, State: status.Unknown, Failed: true, Datasets: []*status.DatasetStatus{},
+				Problems: []*status.Problem{{State: status.Unknown, Error: "the host's job file lacks this job", Hint: "copy this job file there, then: " + remedy.Host{Name: h.Address}.Command("zxfer", "replicate", "install")}}})
 		}
 	}
-	h.State = runner.OK
+	h.State = status.OK
 	for _, j := range s.Jobs {
 		h.Jobs = append(h.Jobs, jobOf(j))
 		if rank(j.State) > rank(h.State) {
@@ -80,8 +80,8 @@ const (
 )
 
 // jobOf returns the status of a job, shortened to what is not ok.
-func jobOf(s *runner.JobStatus) *Job {
-	sum := runner.Summarize(s)
+func jobOf(s *status.JobStatus) *Job {
+	sum := status.Summarize(s)
 	j := &Job{JobStatus: s, Copies: sum.Copies, Well: sum.Healthy}
 	never := false
 	for _, d := range s.Datasets {
@@ -92,7 +92,7 @@ func jobOf(s *runner.JobStatus) *Job {
 	if never {
 		j.Oldest = time.Time{}
 	}
-	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *runner.DatasetStatus) bool { return d.State == runner.OK }), maxDatasets)
+	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *status.DatasetStatus) bool { return d.State == status.OK }), maxDatasets)
 	s.Lacking = first(s.Lacking, maxProblems)
 	s.Diverged, s.Orphans, s.Problems = first(s.Diverged, maxDatasets), first(s.Orphans, maxDatasets), first(s.Problems, maxProblems)
 	for _, p := range s.Problems {
@@ -121,7 +121,7 @@ func (f *Fleet) summarize() {
 }
 
 // Summary returns the summary of the jobs of all hosts.
-func (f *Fleet) Summary() *runner.Summary {
+func (f *Fleet) Summary() *status.Summary {
 	var all []*Job
 	for _, h := range f.Hosts {
 		all = append(all, h.Jobs...)
@@ -130,13 +130,13 @@ func (f *Fleet) Summary() *runner.Summary {
 }
 
 // Summarize returns the summary of jobs. It includes copies that the jobs do not list.
-func Summarize(jobs ...*Job) *runner.Summary {
-	var all []*runner.JobStatus
+func Summarize(jobs ...*Job) *status.Summary {
+	var all []*status.JobStatus
 	copies, well := 0, 0
 	for _, j := range jobs {
 		all, copies, well = append(all, j.JobStatus), copies+j.Copies, well+j.Well
 	}
-	s := runner.Summarize(all...)
+	s := status.Summarize(all...)
 	s.Copies, s.Healthy = copies, well
 	return s
 }
@@ -144,16 +144,16 @@ func Summarize(jobs ...*Job) *runner.Summary {
 // rank returns a higher number for a worse state.
 func rank(state string) int {
 	if state == Unreachable {
-		return 2*runner.Rank(outcome.Refused) - 1 // better than a known failure
+		return 2*status.Rank(outcome.Refused) - 1 // better than a known failure
 	}
-	return 2 * runner.Rank(state)
+	return 2 * status.Rank(state)
 }
 
 // Shorten removes hosts and jobs that are ok.
 func (f *Fleet) Shorten() {
-	f.Hosts = slices.DeleteFunc(f.Hosts, func(h *Host) bool { return h.State == runner.OK })
+	f.Hosts = slices.DeleteFunc(f.Hosts, func(h *Host) bool { return h.State == status.OK })
 	for _, h := range f.Hosts {
-		h.Jobs = slices.DeleteFunc(h.Jobs, func(j *Job) bool { return j.State == runner.OK })
+		h.Jobs = slices.DeleteFunc(h.Jobs, func(j *Job) bool { return j.State == status.OK })
 	}
 }
 

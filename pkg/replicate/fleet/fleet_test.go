@@ -17,15 +17,15 @@ import (
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // statusOf returns the answer of a host with jobs in the given states.
 func statusOf(host string, states ...string) []byte {
-	s := &runner.Status{Schema: runner.StatusSchema, Host: host, Jobs: []*runner.JobStatus{}}
+	s := &status.Status{Schema: status.Schema, Host: host, Jobs: []*status.JobStatus{}}
 	for i, state := range states {
-		s.Jobs = append(s.Jobs, &runner.JobStatus{Job: fmt.Sprintf("job%d", i), State: state, Late: state == runner.Late, Failed: state == outcome.Failed, Datasets: []*runner.DatasetStatus{
-			{Source: "tank/a", State: runner.OK, Success: time.Unix(2e9, 0)}, {Source: "tank/b", State: state, Success: time.Unix(1e9, 0)}}})
+		s.Jobs = append(s.Jobs, &status.JobStatus{Job: fmt.Sprintf("job%d", i), State: state, Late: state == status.Late, Failed: state == outcome.Failed, Datasets: []*status.DatasetStatus{
+			{Source: "tank/a", State: status.OK, Success: time.Unix(2e9, 0)}, {Source: "tank/b", State: state, Success: time.Unix(1e9, 0)}}})
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -62,10 +62,10 @@ func gatherNow(t *testing.T, answers map[string]string, all []Query) *Fleet {
 func TestWorstFirst(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{
-		"well": string(statusOf("", runner.OK)), "late": "Welcome!\n" + string(statusOf("", runner.OK, runner.Late)), "failed": string(statusOf("", outcome.Failed)), "hangs": "", "idle": string(statusOf("")),
+		"well": string(statusOf("", status.OK)), "late": "Welcome!\n" + string(statusOf("", status.OK, status.Late)), "failed": string(statusOf("", outcome.Failed)), "hangs": "", "idle": string(statusOf("")),
 	}, Query{Address: "well"}, Query{Address: "late"}, Query{Address: "down"}, Query{Address: "idle"}, Query{Address: "hangs"}, Query{Address: "failed"},
-		Query{Name: "self", Here: func() (*runner.Status, error) { return &runner.Status{}, nil }},
-		Query{Name: "broken", Here: func() (*runner.Status, error) { return nil, errors.New("no job file") }})
+		Query{Name: "self", Here: func() (*status.Status, error) { return &status.Status{}, nil }},
+		Query{Name: "broken", Here: func() (*status.Status, error) { return nil, errors.New("no job file") }})
 	var got []string
 	for _, h := range f.Hosts {
 		got = append(got, h.Host+" "+h.State)
@@ -94,7 +94,7 @@ func TestDecodeAnswers(t *testing.T) {
 		"nothing":                    {"\n", "its answer is not a job status: empty answer"},
 		"an agent":                   {"zxfer-agent 2 abc\n", `its answer is not a job status: "zxfer-agent 2 abc"`},
 		"not at the start of a line": {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is not a job status"},
-		"truncated":                  {string(statusOf("", runner.OK)[:40]), "its answer is not a job status"},
+		"truncated":                  {string(statusOf("", status.OK)[:40]), "its answer is not a job status"},
 		"another schema":             {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `answer has the format "zxfer.replicate.status/v2", expected zxfer.replicate.status/v1`},
 		"escapes":                    {"{\"schema\":\"\\u001b[2J\"}", `"\x1b[2J"`},
 		"too much":                   {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "longer than 8388608 bytes"},
@@ -106,7 +106,7 @@ func TestDecodeAnswers(t *testing.T) {
 		"many copies":                {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}]}`, "bytes of memory"},
 		"many jobs, late":            {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}`, "bytes of memory"},
 		"many lists":                 {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
-		"another host":               {string(statusOf("web2", runner.OK)), `another host answered: x reports the host name "web2"`},
+		"another host":               {string(statusOf("web2", status.OK)), `another host answered: x reports the host name "web2"`},
 	} {
 		f := gather(t, map[string]string{"x": tt.answer}, Query{Name: "web1", Address: "x"})
 		require.Equal(t, Unreachable, f.Hosts[0].State, name)
@@ -154,7 +154,7 @@ func TestContradictoryAnswers(t *testing.T) {
 		require.Equal(t, want, f.Hosts[0].Jobs[0].State, answer)
 		require.Equal(t, want == "ok", f.Err() == nil, answer)
 		for _, d := range f.Hosts[0].Jobs[0].Datasets {
-			require.NotEqual(t, runner.OK, d.State, answer)
+			require.NotEqual(t, status.OK, d.State, answer)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestContradictoryAnswers(t *testing.T) {
 // failure.
 func TestMissingJobs(t *testing.T) {
 	t.Parallel()
-	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
+	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", status.OK)), "z": string(statusOf("web3", status.OK, status.OK))},
 		Query{Name: "web1", Address: "x", Jobs: []string{"job0"}}, Query{Name: "web2", Address: "y", Jobs: []string{"job0", "job1"}}, Query{Name: "web3", Address: "z", Jobs: []string{"job0"}})
 	var got []string
 	for _, h := range f.Hosts {
@@ -196,7 +196,7 @@ func TestGatherLimitsConcurrency(t *testing.T) {
 		asked.Add(1)
 		time.Sleep(time.Millisecond)
 		seen.Store(p.String())
-		return statusOf("", runner.OK), nil
+		return statusOf("", status.OK), nil
 	}}, p)
 	require.NoError(t, err)
 	require.Len(t, f.Hosts, 100)
@@ -213,7 +213,7 @@ func TestGatherLimitsConcurrency(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(statusOf("web1", runner.OK, runner.Late))
+	f.Add(statusOf("web1", status.OK, status.Late))
 	f.Add([]byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","drill":{"not_good":[null]},"datasets":[{"lag_seconds":-1}]}]}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		s, err := decode(answer)
@@ -232,17 +232,17 @@ func FuzzDecode(f *testing.F) {
 // docs/howto/many-hosts.md allows.
 func TestLargestAnswersAreAccepted(t *testing.T) {
 	t.Parallel()
-	s := &runner.Status{Schema: runner.StatusSchema, Jobs: []*runner.JobStatus{{Job: "a", State: runner.Late}}}
+	s := &status.Status{Schema: status.Schema, Jobs: []*status.JobStatus{{Job: "a", State: status.Late}}}
 	yes := true
 	for i := range 20_000 {
 		name := fmt.Sprintf("tank/some/where/dataset-%d", i)
-		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, &runner.DatasetStatus{Source: name, To: "near", Target: "vault/" + name, State: runner.Late, Late: true,
+		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, &status.DatasetStatus{Source: name, To: "near", Target: "vault/" + name, State: status.Late, Late: true,
 			Base: "zxfer_a_2026-11-21T08:00:00Z", Consistent: &yes, Success: time.Unix(2e9, 0), LateAfter: time.Unix(2e9, 0), Bytes: 1 << 40, Seconds: 3.25})
 	}
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	f := gather(t, map[string]string{"x": string(text)}, Query{Address: "x"})
-	require.Equal(t, runner.Late, f.Hosts[0].State, f.Hosts[0].Error)
+	require.Equal(t, status.Late, f.Hosts[0].State, f.Hosts[0].Error)
 	require.Equal(t, 20_000, f.Hosts[0].Jobs[0].Copies)
 }
 

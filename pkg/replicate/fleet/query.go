@@ -13,7 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 )
 
 // Query is a host to query.
@@ -23,7 +23,7 @@ type Query struct {
 	RSH     string   // remote shell, "" = ssh
 	Jobs    []string // expected jobs
 	// Here returns the status of the local host. It is nil for a remote host.
-	Here func() (*runner.Status, error)
+	Here func() (*status.Status, error)
 }
 
 // Options holds the options of Gather.

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/zfs"
 )
@@ -245,32 +246,32 @@ func TestDiskStatus(t *testing.T) {
 	r.Attach(blueGUID, false)
 	_, err = r.try(t)
 	require.NoError(t, err)
-	status := func() *JobStatus {
-		s := StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil)
+	current := func() *status.JobStatus {
+		s := status.Of([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil)
 		require.Len(t, s.Jobs, 1)
 		return s.Jobs[0]
 	}
-	j := status()
-	require.Equal(t, OK, j.State, "%+v", j)
+	j := current()
+	require.Equal(t, status.OK, j.State, "%+v", j)
 	require.Len(t, j.Disks, 2)
 	require.Equal(t, "away", j.Disks[0].State)
 	require.False(t, j.Disks[0].Since.IsZero())
 	r.now += 13 * 24 * 3600
 	_, err = r.try(t)
 	require.NoError(t, err)
-	require.False(t, status().Late)
+	require.False(t, current().Late)
 	r.now += 2 * 24 * 3600
 	_, err = r.try(t)
 	require.NoError(t, err)
-	j = status()
+	j = current()
 	require.True(t, j.Late)
-	require.Equal(t, Late, j.State)
+	require.Equal(t, status.Late, j.State)
 	require.Len(t, j.Problems, 2, "both disks: one was never seen")
 	require.Contains(t, j.Problems[0].Error, "away since")
 	r.Attach(blueGUID, true)
 	_, err = r.try(t)
 	require.NoError(t, err)
-	j = status()
+	j = current()
 	require.False(t, j.Disks[0].Late)
 	require.True(t, j.Disks[1].Late)
 	require.Equal(t, []string{"offsite-red"}, j.Problems[0].To)
@@ -310,18 +311,18 @@ func TestDiskJobWithoutRuns(t *testing.T) {
 	r.Attach(blueGUID, true)
 	_, err := r.try(t)
 	require.NoError(t, err)
-	status := func(after time.Duration) *JobStatus {
-		return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).Add(after), nil).Jobs[0]
+	current := func(after time.Duration) *status.JobStatus {
+		return status.Of([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).Add(after), nil).Jobs[0]
 	}
-	require.Equal(t, OK, status(time.Hour).State)
-	js := status(2 * time.Hour)
-	require.Equal(t, Late, js.State)
+	require.Equal(t, status.OK, current(time.Hour).State)
+	js := current(2 * time.Hour)
+	require.Equal(t, status.Late, js.State)
 	require.True(t, js.Late)
 	require.Len(t, js.Problems, 1)
 	require.Equal(t, "no run since "+time.Unix(r.now, 0).Format(time.DateTime), js.Problems[0].Error)
 	until := time.Unix(r.now, 0).Add(3 * time.Hour)
 	s := statedir.Peek(r.dir, "j")
 	require.NoError(t, s.SavePause(&decide.Pause{Since: time.Unix(r.now, 0), Until: until}))
-	require.Equal(t, OK, status(2*time.Hour).State)
-	require.Equal(t, Late, status(5*time.Hour).State)
+	require.Equal(t, status.OK, current(2*time.Hour).State)
+	require.Equal(t, status.Late, current(5*time.Hour).State)
 }

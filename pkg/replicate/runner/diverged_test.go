@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
 
@@ -89,11 +90,11 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the parent did not diverge")
 			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldSnapshots(t, "src/a", "dst/copy/a", aside[0]), "no hold on the renamed copy")
 
-			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
+			st := status.Of([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
 			require.Equal(t, "zfs destroy -r "+aside[0], st.Jobs[0].Diverged[0].Destroy)
 			require.False(t, st.Failed)
-			require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
+			require.Contains(t, r.metrics(t), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
 
 			r.take("s3") // the run updates the new copy, and does not touch the renamed one
 			run, _ = r.run(t)
@@ -105,7 +106,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			r.take("s4")
 			r.run(t)
 			require.Empty(t, r.stateOf(t).Diverged)
-			require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
+			require.Contains(t, r.metrics(t), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
 		})
 	}
 }

@@ -9,8 +9,6 @@
 //	Preview  a dry run of the next run
 //	Drill    a restore test of a job's copies
 //	Failover a change of the roles of source and copy: its plan and its result
-//	Status   the state of jobs according to their records
-//	Metrics  the records and the status for node_exporter's textfile collector
 //
 // The package starts no job by itself: systemd or cron does. Package send moves the data, and
 // replicate.Decide decides what a run does or a preview shows.

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 )
 
 // TestDrillDeadline expects that an endless copy is neither good nor bad, that copies without a result keep
@@ -45,7 +46,7 @@ func TestDrillDeadline(t *testing.T) {
 		require.Equal(t, 2, st.Drill.Copies)
 		require.Equal(t, good.UTC(), st.Drill.Good.UTC())
 		require.Len(t, st.Drill.NotGood, 1)
-		text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+		text, err := status.Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 		require.NoError(t, err)
 		require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src",target="t"} 0`)
 
@@ -54,7 +55,7 @@ func TestDrillDeadline(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, d.Copies, 2)
 		require.Equal(t, "src", d.Copies[1].Source, "what was not finished comes last")
-		require.Equal(t, OK, r.currentStatus().State)
+		require.Equal(t, status.OK, r.currentStatus().State)
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
@@ -55,8 +56,8 @@ func (r *replica) drill(t *testing.T, o drill.Options) (*statedir.Drill, error) 
 	return d, err
 }
 
-func (r *replica) currentStatus() *JobStatus {
-	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil).Jobs[0]
+func (r *replica) currentStatus() *status.JobStatus {
+	return status.Of([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil).Jobs[0]
 }
 
 // TestDrillOfGoodCopies expects that good copies are read, compared and recorded, and that a
@@ -94,7 +95,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome)
 	st = r.currentStatus()
-	require.Equal(t, Late, st.State, "the drill's week is over by more than a day")
+	require.Equal(t, status.Late, st.State, "the drill's week is over by more than a day")
 	require.True(t, st.Late)
 	require.False(t, st.Failed)
 	require.Contains(t, st.Problems[0].Error, "was 8 days ago")
@@ -103,7 +104,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	all, err := statedir.Peek(r.dir, "j").DrillLog(5)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
-	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+	text, err := status.Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src/a",target="t"} 1`)
 }
@@ -134,7 +135,7 @@ func TestDrillFindsDifferences(t *testing.T) {
 	}
 	_, err = r.drill(t, drill.Options{Seed: 7})
 	require.NoError(t, err)
-	require.Equal(t, OK, r.currentStatus().State)
+	require.Equal(t, status.OK, r.currentStatus().State)
 }
 
 // TestDrillOfEncryptedCopies expects that an encrypted copy is verified only with its key.
@@ -355,15 +356,17 @@ func TestDrillStatusNotVerified(t *testing.T) {
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
 	_, err := r.drill(t, drill.Options{})
 	require.NoError(t, err)
-	st, err := statedir.Peek(r.dir, "j").FullState()
-	require.NoError(t, err)
-	at := func(days int) *DrillStatus {
-		return drillStatusOf(r.job, st, time.Unix(r.now, 0).Add(time.Duration(days)*24*time.Hour), nil)
+	at := func(days int) *status.DrillStatus {
+		return status.Of([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).Add(time.Duration(days)*24*time.Hour), nil).Jobs[0].Drill
 	}
 	require.False(t, at(1).Good.IsZero())
 	require.True(t, at(-30).Good.IsZero())
 	require.True(t, at(-30).Late)
-	delete(st.Drills.Copies, "src/a")
+	store := statedir.Peek(r.dir, "j")
+	known, err := store.Drills()
+	require.NoError(t, err)
+	delete(known.Copies, "src/a")
+	require.NoError(t, store.SaveDrill(known.Last, known))
 	require.Equal(t, 2, at(1).Copies)
 	require.True(t, at(1).Good.IsZero())
 	require.False(t, at(1).Late, "it is newer than the last drill")
@@ -479,7 +482,7 @@ func TestDrillWithoutResult(t *testing.T) {
 			t.Parallel()
 			r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
 			metrics := func() string {
-				text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+				text, err := status.Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
 				require.NoError(t, err)
 				return string(text)
 			}

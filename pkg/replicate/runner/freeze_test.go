@@ -17,7 +17,6 @@ import (
 	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -93,9 +92,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	name := r.names("src/a")[0]
 	require.Equal(t, []string{"db,vm", "vm", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name), r.marked(t, "src@"+name)})
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
-	state, err := statedir.Peek(r.dir, r.job.Name).State()
-	require.NoError(t, err)
-	metrics := string(recordedMetrics([]*statedir.State{state}).bytes())
+	metrics := r.metrics(t)
 	require.Contains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src/a",target="t"} 1`)
 	require.NotContains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src",`)
 	require.Len(t, run.Frozen, 2)

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
 
@@ -158,10 +159,10 @@ func TestStatusWithoutHealGrant(t *testing.T) {
 		run, err := New(r.dir, guardedReplica{r, p}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, true)
 		require.NoError(t, err)
 		require.Equal(t, outcome.Done, run.Outcome, run.Error)
-		status := r.status(t)
-		require.Equal(t, grant != "", len(status.Pools) == 2)
-		for _, pool := range status.Pools {
-			require.Equal(t, OK, pool.State, pool.Unknown)
+		st := r.status(t)
+		require.Equal(t, grant != "", len(st.Pools) == 2)
+		for _, pool := range st.Pools {
+			require.Equal(t, status.OK, pool.State, pool.Unknown)
 		}
 	}
 }

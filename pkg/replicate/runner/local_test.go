@@ -11,7 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
 
@@ -25,9 +25,16 @@ func localReplica(t *testing.T, j replicate.Job) *replica {
 	return r
 }
 
-func (r *replica) status(t *testing.T) *JobStatus {
+func (r *replica) status(t *testing.T) *status.JobStatus {
 	t.Helper()
-	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).UTC(), nil).Jobs[0]
+	return status.Of([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).UTC(), nil).Jobs[0]
+}
+
+func (r *replica) metrics(t *testing.T) string {
+	t.Helper()
+	text, err := status.Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
+	require.NoError(t, err)
+	return string(text)
 }
 
 // TestLocalJob expects that a job without a target takes snapshots and destroys them by its
@@ -59,9 +66,7 @@ func TestLocalJob(t *testing.T) {
 	require.Equal(t, "s20261102-1300", st.Datasets[1].Snapshot)
 	r.now += 120
 	require.True(t, r.status(t).Late, "the snapshot of 14:00 does not exist 16 minutes after it was due")
-	state, err := statedir.Peek(r.dir, "j").State()
-	require.NoError(t, err)
-	require.Contains(t, string(recordedMetrics([]*statedir.State{state}).bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
+	require.Contains(t, r.metrics(t), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
 }
 
 // TestLocalUnchanged expects that an unchanged dataset needs no snapshot, is not late, and is not
@@ -198,7 +203,7 @@ func (r *replica) gc(t *testing.T) ([]*HeldSnapshot, error) {
 	return runner.Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 }
 
-func targetsOf(s *JobStatus) []string {
+func targetsOf(s *status.JobStatus) []string {
 	var out []string
 	for _, d := range s.Datasets {
 		out = append(out, d.To)

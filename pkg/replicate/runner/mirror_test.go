@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
 
@@ -138,10 +139,10 @@ func TestOrphanIsDestroyedAfterGracePeriod(t *testing.T) {
 	r.Remove("src/a")
 	r.passDays(t, 10)
 	require.NotEmpty(t, r.Versions("dst/copy/a"))
-	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
+	st := status.Of([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
 	require.Equal(t, "dst/copy/a", st.Jobs[0].Orphans[0].Target)
 	require.Equal(t, r.now+24*3600, st.Jobs[0].Orphans[0].Due.Unix())
-	require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)
+	require.Contains(t, r.metrics(t), `zxfer_replicate_gone{job="j",target="t"} 1`)
 	held, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 	require.NoError(t, err)
 	for _, h := range held {

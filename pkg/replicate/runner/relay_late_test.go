@@ -10,8 +10,8 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
 
@@ -50,12 +50,12 @@ func (r *hourly) relays(t *testing.T, hour int) {
 }
 
 // at returns the status of the relay at a time.
-func (r *hourly) at(hour, minute int) *JobStatus {
-	return StatusOf([]*replicate.Job{r.on.job}, r.on.dir, r.clock(hour, minute), nil).Jobs[0]
+func (r *hourly) at(hour, minute int) *status.JobStatus {
+	return status.Of([]*replicate.Job{r.on.job}, r.on.dir, r.clock(hour, minute), nil).Jobs[0]
 }
 
 // lateDatasets returns the late datasets of a status.
-func lateDatasets(js *JobStatus) (names []string) {
+func lateDatasets(js *status.JobStatus) (names []string) {
 	for _, d := range js.Datasets {
 		if d.Late {
 			names = append(names, d.Source)
@@ -74,13 +74,13 @@ func TestRelayWithoutNews(t *testing.T) {
 	r.sends(t, 9)
 	r.relays(t, 9)
 	r.relays(t, 10)
-	require.Equal(t, OK, r.at(10, 40).State, "job j takes longer than usual")
+	require.Equal(t, status.OK, r.at(10, 40).State, "job j takes longer than usual")
 	r.relays(t, 11)
 	js := r.at(11, 35)
-	require.Equal(t, OK, js.State)
+	require.Equal(t, status.OK, js.State)
 	require.Equal(t, r.clock(11, 35), js.Datasets[0].LateAfter.UTC())
 	js = r.at(11, 36)
-	require.Equal(t, []any{Late, true, false, 16 * 60.0}, []any{js.State, js.Late, js.Failed, js.Lag})
+	require.Equal(t, []any{status.Late, true, false, 16 * 60.0}, []any{js.State, js.Late, js.Failed, js.Lag})
 	require.Equal(t, []string{"dst/copy", "dst/copy/a"}, lateDatasets(js))
 	require.Len(t, js.Problems, 1)
 	require.Equal(t, "j:t has confirmed no new snapshot since "+r.clock(9, 20).Local().Format(time.DateTime), js.Problems[0].Error)
@@ -88,14 +88,14 @@ func TestRelayWithoutNews(t *testing.T) {
 	require.Contains(t, js.Problems[0].Hint, "on the host of job j: zxfer replicate status j\n")
 	require.Greater(t, r.at(12, 36).Lag, r.at(12, 36).LagCritical, "two more runs were missed")
 
-	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.on.job}}, r.on.dir, r.clock(11, 36))
+	text, err := status.Metrics(&replicate.File{Jobs: []replicate.Job{*r.on.job}}, r.on.dir, r.clock(11, 36))
 	require.NoError(t, err)
 	require.Contains(t, string(text), fmt.Sprintf(`late_after_seconds{job="relay",source="dst/copy",target="c"} %d`, r.clock(11, 35).Unix()))
 
 	r.sends(t, 12)
 	r.relays(t, 12)
 	js = r.at(13, 30)
-	require.Equal(t, OK, js.State, js.Problems)
+	require.Equal(t, status.OK, js.State, js.Problems)
 	require.Empty(t, js.Problems)
 }
 
@@ -119,7 +119,7 @@ func TestRelayOfUnconfirmed(t *testing.T) {
 				require.Equal(t, []string{"s8"}, r.names("far/copy"))
 			}
 			js := r.at(11, 40)
-			require.Equal(t, Late, js.State)
+			require.Equal(t, status.Late, js.State)
 			require.Len(t, js.Problems, 1)
 			require.Contains(t, js.Problems[0].Error, ", but ")
 			require.Contains(t, js.Problems[0].Hint, `holds = "both"`)
@@ -145,7 +145,7 @@ func TestRelayOfUnchangedDatasets(t *testing.T) {
 	}
 	for hour := 9; hour < 14; hour++ {
 		one(hour)
-		require.Equal(t, OK, r.at(hour, 50).State)
+		require.Equal(t, status.OK, r.at(hour, 50).State)
 	}
 	r.snapshot("dst/copy", "forged")
 	for hour := 14; hour < 17; hour++ {
@@ -188,7 +188,7 @@ func TestRelayBecomesSource(t *testing.T) {
 	r.relays(t, 8)
 	r.Set("dst/copy", zfs.RoleProperty, zfs.Role{Kind: zfs.RoleSource, ID: "0123456789abcdef", Job: "j", Target: "t", Since: time.Unix(r.now, 0)}.String())
 	r.relays(t, 9)
-	require.Equal(t, OK, r.at(9, 40).State)
+	require.Equal(t, status.OK, r.at(9, 40).State)
 	for hour := 10; hour < 13; hour++ {
 		r.relays(t, hour)
 	}
@@ -201,7 +201,7 @@ func TestRelayBecomesSource(t *testing.T) {
 	r.snapshot("dst/copy/a", "own") // while dst/copy is unchanged
 	r.relays(t, 13)
 	require.Equal(t, []string{"s8", "own"}, r.names("far/copy/a"))
-	require.Equal(t, OK, r.at(13, 40).State)
+	require.Equal(t, status.OK, r.at(13, 40).State)
 }
 
 // TestRelayNeverConfirmed expects that a dataset which no job confirms, and which therefore is never sent, is late.
@@ -214,47 +214,16 @@ func TestRelayNeverConfirmed(t *testing.T) {
 	r.snapshot("dst/copy/x", "own")
 	r.sends(t, 9)
 	r.relays(t, 9)
-	require.Equal(t, OK, r.at(9, 40).State)
+	require.Equal(t, status.OK, r.at(9, 40).State)
 	r.sends(t, 10)
 	r.relays(t, 10)
 	js := r.at(10, 40)
-	require.Equal(t, Late, js.State)
+	require.Equal(t, status.Late, js.State)
 	require.Equal(t, []string{"dst/copy/x"}, lateDatasets(js))
 	require.NoError(t, r.Hold(t.Context(), "zxfer:j:t", []string{"dst/copy/x@own"}))
 	r.relays(t, 11)
 	require.Contains(t, r.names("far/copy/x"), "own")
-	require.Equal(t, OK, r.at(11, 30).State)
-}
-
-// TestReceivedStatus covers records that no run in these tests writes.
-func TestReceivedStatus(t *testing.T) {
-	t.Parallel()
-	at := func(hour int) time.Time { return time.Date(2026, 11, 21, hour, 0, 0, 0, time.UTC) }
-	day := decide.Pause{Since: at(9), Until: at(20)}
-	for name, c := range map[string]struct {
-		received time.Time
-		pause    *decide.Pause
-		now      time.Time
-		late     bool
-	}{
-		"record of an older version": {time.Time{}, nil, at(21), false},
-		"silent":                     {at(8), nil, at(21), true},
-		"the clock was years ahead":  {at(8).AddDate(4, 0, 0), nil, at(21), false},
-		"paused":                     {at(8), &day, at(19), false},
-		"after a pause":              {at(8), &day, at(21), false},
-		"long after a pause":         {at(8), &day, at(22), true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := stateOfOne(replicate.Attempt{Success: c.now.Add(-time.Minute)})
-			st.Dataset("tank/a").Received = &replicate.Received{Since: c.received, State: decide.ReceivedNothing}
-			j := &replicate.Job{Name: "j", Schedule: "hourly", Snapshots: replicate.Snapshots{ReceivedFrom: "home:b"}}
-			js := statusOf(j, st, statusTimes{now: c.now, pause: c.pause})
-			require.Equal(t, c.late, js.Late)
-			j.Snapshots.ReceivedFrom = ""
-			require.False(t, statusOf(j, st, statusTimes{now: c.now, pause: c.pause}).Late, "the job is no relay any more")
-		})
-	}
+	require.Equal(t, status.OK, r.at(11, 30).State)
 }
 
 // TestReceivedClock expects that a record in the future, of a clock that was wrong, is replaced.

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
 
@@ -64,7 +65,7 @@ func TestTargetSelection(t *testing.T) {
 	require.Equal(t, 2, run.Targets[1].Sent)
 	require.Equal(t, []string{"zxfer:j:t"}, r.held("src/a@s3"))
 	require.ElementsMatch(t, []string{"zxfer:j:t", "zxfer:j:u"}, r.held("src/b@s3"))
-	s := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
+	s := status.Of([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
 	require.Len(t, s.Jobs[0].Datasets, 5+2)
 
 	r.now += 10
@@ -83,8 +84,8 @@ func TestTargetSelection(t *testing.T) {
 	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/a"), "retention keeps two")
 	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/b"))
 	require.Equal(t, []string{"s2", "s3"}, r.names("dst/u/b/c"), "unchanged")
-	s = StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
-	require.False(t, slices.ContainsFunc(s.Jobs[0].Datasets, func(d *DatasetStatus) bool { return d.To == "u" && d.Source == "src/b/c" }))
+	s = status.Of([]*replicate.Job{r.job}, r.dir, r.runner(t).Env.Now(), nil)
+	require.False(t, slices.ContainsFunc(s.Jobs[0].Datasets, func(d *status.DatasetStatus) bool { return d.To == "u" && d.Source == "src/b/c" }))
 
 	// Bookmarks that no incremental send needs are destroyed.
 	for i := range 4 {

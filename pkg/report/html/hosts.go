@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 )
 
@@ -28,7 +28,7 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 	p.Outcome = badge{"all on time", "good"}
 	var not []string
 	for _, s := range states {
-		if s != runner.OK {
+		if s != status.OK {
 			not = append(not, fmt.Sprintf("%d %s", count[s], name(s)))
 			p.Outcome = badge{strings.Join(not, ", "), hostBadge(states[0]).Class}
 		}
@@ -40,7 +40,7 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 			p.Errors = append(p.Errors, problem{name(h.Host) + " did not report the status of its jobs: " + text(h.Error), hints(h.Hint)})
 		}
 		for _, j := range h.Jobs {
-			if j.State == runner.OK {
+			if j.State == status.OK {
 				continue
 			}
 			if len(p.Jobs) == maxHostJobs {
@@ -63,7 +63,7 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 	}
 	p.Jobs = append(p.Jobs, hostsTable(f, about.Made))
 	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(sum.Jobs, "job", ""))}
-	p.Figures = []figure{{"Hosts without problems", fmt.Sprintf("%d of %d", count[runner.OK], len(f.Hosts)), strings.Join(not, ", ")},
+	p.Figures = []figure{{"Hosts without problems", fmt.Sprintf("%d of %d", count[status.OK], len(f.Hosts)), strings.Join(not, ", ")},
 		{"Jobs", fmt.Sprint(sum.Jobs), ""}, {"Copies without problems", fmt.Sprintf("%d of %d", sum.Healthy, sum.Copies), ""}}
 	return render(p)
 }
@@ -114,11 +114,11 @@ func hostRow(h *fleet.Host, columns []string, others bool, now time.Time) jobRow
 		return row
 	}
 	var rest []string
-	worst := runner.OK
+	worst := status.OK
 	for _, j := range h.Jobs {
 		if !slices.Contains(columns, j.Job) {
 			rest = append(rest, name(j.Job))
-			if runner.Rank(j.State) > runner.Rank(worst) {
+			if status.Rank(j.State) > status.Rank(worst) {
 				worst = j.State
 			}
 		}

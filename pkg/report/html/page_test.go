@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/transfer"
@@ -303,16 +303,16 @@ func TestKeptCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()
 	for i := range 6 {
-		s.Jobs[1].Diverged = append(s.Jobs[1].Diverged, runner.DivergedStatus{DivergedCopy: replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)}})
+		s.Jobs[1].Diverged = append(s.Jobs[1].Diverged, status.DivergedStatus{DivergedCopy: replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)}})
 	}
-	s.Jobs[1].Orphans = []runner.OrphanStatus{{Source: "rpool/lost"}}
+	s.Jobs[1].Orphans = []status.OrphanStatus{{Source: "rpool/lost"}}
 	html, err := Status(sampleAbout(), s)
 	require.NoError(t, err)
 	for _, want := range []string{"vault/a4.zxfer-2024", "rpool/lost", "in all 6 renamed, 1 deleted on the source</p>"} {
 		require.Contains(t, string(html), want)
 	}
 	require.NotContains(t, string(html), "vault/a5.zxfer")
-	html, err = Hosts(sampleAbout(), &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{{JobStatus: s.Jobs[1]}}}}})
+	html, err = Hosts(sampleAbout(), &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: status.OK, Jobs: []*fleet.Job{{JobStatus: s.Jobs[1]}}}}})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "6 renamed, 1 deleted on the source")
 }
@@ -323,11 +323,11 @@ func TestLackingCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()
 	j := s.Jobs[1]
-	require.Equal(t, runner.OK, j.State)
+	require.Equal(t, status.OK, j.State)
 	for i := range 6 {
-		j.Lacking = append(j.Lacking, runner.LackingCopy{To: "vault", Target: "v/a", Error: fmt.Sprintf("v/a%d lacks acltype=posix", i), Hint: "zfs set acltype=posix v/a"})
+		j.Lacking = append(j.Lacking, status.LackingCopy{To: "vault", Target: "v/a", Error: fmt.Sprintf("v/a%d lacks acltype=posix", i), Hint: "zfs set acltype=posix v/a"})
 	}
-	only := &runner.Status{Jobs: []*runner.JobStatus{j}}
+	only := &status.Status{Jobs: []*status.JobStatus{j}}
 	html, err := Status(sampleAbout(), only)
 	require.NoError(t, err)
 	for _, want := range []string{"warning: vault: v/a4 lacks acltype=posix", "zfs set acltype=posix v/a", "warning: 1 more copy lacks properties of the source", ">warning<"} {
@@ -342,7 +342,7 @@ func TestLackingCopies(t *testing.T) {
 	require.Contains(t, b.String(), j.Job+": 6 copies lack properties of the source")
 	require.Contains(t, b.String(), "lacking_"+j.Job+"=6;0;;0")
 	require.Contains(t, b.String(), "\nvault: v/a0 lacks acltype=posix\n")
-	f := &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{{JobStatus: j}}}}}
+	f := &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: status.OK, Jobs: []*fleet.Job{{JobStatus: j}}}}}
 	html, err = Hosts(sampleAbout(), f)
 	require.NoError(t, err)
 	require.Contains(t, string(html), "6 without properties of the source")

@@ -10,8 +10,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/size"
@@ -46,7 +46,7 @@ type jobCell struct {
 }
 
 // Status returns the page of `zxfer replicate status`.
-func Status(about About, s *runner.Status) ([]byte, error) {
+func Status(about About, s *status.Status) ([]byte, error) {
 	p := &page{About: about, Verb: "replicate status", Times: stamp(about.Made)}
 	p.addStatus(s, about.Made)
 	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(s.Jobs), "job", ""), p.Outcome.Text)}
@@ -55,7 +55,7 @@ func Status(about About, s *runner.Status) ([]byte, error) {
 
 // Run returns the page of `zxfer replicate run`: the results of the runs and the status of their
 // jobs. errs are the errors of the command's parts.
-func Run(about About, runs []*statedir.Run, s *runner.Status, c history.Recording, errs []error) ([]byte, error) {
+func Run(about About, runs []*statedir.Run, s *status.Status, c history.Recording, errs []error) ([]byte, error) {
 	p := &page{About: about, Verb: "replicate run", Times: times(&c, about.Made), Course: courseOf(&c, nil), Said: messagesOf(&c, about.Made), Errors: failures(errs...)}
 	var names, outcomes []string
 	var bytes uint64
@@ -112,14 +112,14 @@ func diskText(t *statedir.TargetRun) string {
 }
 
 // addStatus adds the status of jobs at a time.
-func (p *page) addStatus(s *runner.Status, now time.Time) {
-	sum := runner.Summarize(s.Jobs...)
+func (p *page) addStatus(s *status.Status, now time.Time) {
+	sum := status.Summarize(s.Jobs...)
 	room := maxCells
 	for _, j := range s.Jobs {
 		p.Jobs = append(p.Jobs, jobTableOf(j, now, &room))
 	}
 	var not []string
-	for _, state := range []string{outcome.Failed, outcome.Refused, runner.Late, runner.Damaged, statedir.NotFinished, statedir.Unverified, outcome.Interrupted, runner.Unknown} {
+	for _, state := range []string{outcome.Failed, outcome.Refused, status.Late, status.Damaged, statedir.NotFinished, statedir.Unverified, outcome.Interrupted, status.Unknown} {
 		if n := sum.States[state]; n > 0 {
 			not = append(not, fmt.Sprintf("%d %s", n, state))
 		}
@@ -132,20 +132,20 @@ func (p *page) addStatus(s *runner.Status, now time.Time) {
 		p.Outcome = badge{"late", "bad"}
 	case len(not) > 0:
 		p.Outcome = badge{strings.Join(not, ", "), "plain"}
-	case slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return len(report.Warnings(j)) > 0 }):
+	case slices.ContainsFunc(s.Jobs, func(j *status.JobStatus) bool { return len(report.Warnings(j)) > 0 }):
 		p.Outcome = badge{"warning", "warn"}
 	}
 	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(sum.Jobs), ""},
-		figure{"Copies without problems", fmt.Sprintf("%d of %d", sum.States[runner.OK], sum.Copies), strings.Join(not, ", ")})
+		figure{"Copies without problems", fmt.Sprintf("%d of %d", sum.States[status.OK], sum.Copies), strings.Join(not, ", ")})
 }
 
 // jobTableOf lists datasets in a bad state first, limited by room.
-func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
+func jobTableOf(j *status.JobStatus, now time.Time, room *int) jobTable {
 	t := jobTable{Name: name(j.Job), First: "dataset", Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
 	for _, p := range j.Problems[:min(len(j.Problems), maxRows)] {
 		t.Problems = append(t.Problems, problem{text(report.Problem(p)), hints(p.Hint)})
 	}
-	if warnings := report.Warnings(j); len(warnings) > 0 && j.State == runner.OK {
+	if warnings := report.Warnings(j); len(warnings) > 0 && j.State == status.OK {
 		t.State = badge{"warning", "warn"}
 	}
 	for _, l := range j.Lacking[:min(len(j.Lacking), maxLeftCopies)] {
@@ -154,14 +154,14 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 	if more := len(j.Lacking) - maxLeftCopies; more > 0 {
 		t.Problems = append(t.Problems, problem{"warning: " + english.Plural(more, "more copy lacks", "more copies lack") + " properties of the source", nil})
 	}
-	rows := map[string]map[string]*runner.DatasetStatus{}
+	rows := map[string]map[string]*status.DatasetStatus{}
 	var well, not []string
 	for _, d := range j.Datasets {
 		if !slices.Contains(t.Targets, d.To) {
 			t.Targets = append(t.Targets, d.To)
 		}
 		if rows[d.Source] == nil {
-			rows[d.Source] = map[string]*runner.DatasetStatus{}
+			rows[d.Source] = map[string]*status.DatasetStatus{}
 			well = append(well, d.Source)
 		}
 		rows[d.Source][d.To] = d
@@ -169,7 +169,7 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 	slices.Sort(t.Targets)
 	well = slices.DeleteFunc(well, func(source string) bool {
 		for _, d := range rows[source] {
-			if d.State != runner.OK {
+			if d.State != status.OK {
 				not = append(not, source)
 				return true
 			}
@@ -197,9 +197,9 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 // stateBadge shows the state of a job or dataset.
 func stateBadge(state string) badge {
 	switch state {
-	case runner.OK:
+	case status.OK:
 		return badge{"ok", "good"}
-	case runner.Unknown, "":
+	case status.Unknown, "":
 		return badge{"unknown", "plain"}
 	case outcome.Interrupted:
 		return badge{state, "warn"}
@@ -211,7 +211,7 @@ func stateBadge(state string) badge {
 const maxLeftCopies = 5
 
 // jobFacts describes a job's runs.
-func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
+func jobFacts(j *status.JobStatus, now time.Time) (facts []string) {
 	if !j.LastRun.IsZero() {
 		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
 	}
@@ -240,7 +240,7 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 		facts = append(facts, fmt.Sprintf("deleted on the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
 	}
 	if len(j.Diverged) > maxLeftCopies || len(j.Orphans) > maxLeftCopies {
-		facts = append(facts, "in all "+strings.Join(report.KeptCopies(runner.Summarize(j)), ", "))
+		facts = append(facts, "in all "+strings.Join(report.KeptCopies(status.Summarize(j)), ", "))
 	}
 	if j.Untrusted > 0 {
 		facts = append(facts, "retention ignores the dates of "+english.Plural(j.Untrusted, "snapshot", ""))
@@ -249,7 +249,7 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 }
 
 // cellOf shows the age and state of a copy.
-func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
+func cellOf(to string, d *status.DatasetStatus, now time.Time) jobCell {
 	c := jobCell{Target: cmp.Or(name(to), "on the source")}
 	if d == nil {
 		c.Age = emptyCell

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -172,23 +172,23 @@ func sampleDevice() (*dev.Report, history.Recording) {
 	return r, t.rec.Recording()
 }
 
-func sampleStatus() *runner.Status {
+func sampleStatus() *status.Status {
 	made := sampleAbout().Made
-	s := &runner.Status{Late: true, Failed: true, Jobs: []*runner.JobStatus{
+	s := &status.Status{Late: true, Failed: true, Jobs: []*status.JobStatus{
 		{Job: "home", Source: "tank/home", Schedule: "hourly", Next: made.Add(30 * time.Minute), LastRun: made.Add(-30 * time.Minute), Seconds: 147, Outcome: outcome.Failed,
 			Late: true, Failed: true, State: outcome.Failed,
-			Problems: []*runner.Problem{{State: outcome.Failed, To: []string{"offsite"}, Error: "gamma: no route to host", Hint: "ssh gamma"}}},
-		{Job: "snaps", Source: "rpool", Schedule: "daily", Next: made.Add(17 * time.Hour), LastRun: made.Add(-7 * time.Hour), Seconds: 2, Outcome: outcome.Done, State: runner.OK},
+			Problems: []*status.Problem{{State: outcome.Failed, To: []string{"offsite"}, Error: "gamma: no route to host", Hint: "ssh gamma"}}},
+		{Job: "snaps", Source: "rpool", Schedule: "daily", Next: made.Add(17 * time.Hour), LastRun: made.Add(-7 * time.Hour), Seconds: 2, Outcome: outcome.Done, State: status.OK},
 	}}
 	for i, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace"} {
-		late := &runner.DatasetStatus{Source: name, To: "offsite", Target: "pool/" + name, Base: "auto-2024-05-05T07:00:00Z", Success: made.Add(-24 * time.Hour), State: runner.OK}
+		late := &status.DatasetStatus{Source: name, To: "offsite", Target: "pool/" + name, Base: "auto-2024-05-05T07:00:00Z", Success: made.Add(-24 * time.Hour), State: status.OK}
 		if i == 1 {
 			late.Late, late.Lag, late.State = true, 82_800, outcome.Failed
 		}
 		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, late,
-			&runner.DatasetStatus{Source: name, To: "vault", Target: "vault/" + name, Base: "auto-2024-05-06T07:00:00Z", Success: made.Add(-30 * time.Minute), State: runner.OK})
+			&status.DatasetStatus{Source: name, To: "vault", Target: "vault/" + name, Base: "auto-2024-05-06T07:00:00Z", Success: made.Add(-30 * time.Minute), State: status.OK})
 	}
-	s.Jobs[1].Datasets = []*runner.DatasetStatus{{Source: "rpool", Snapshot: "auto-2024-05-06T00:00:00Z", Success: made.Add(-7 * time.Hour), State: runner.OK}}
+	s.Jobs[1].Datasets = []*status.DatasetStatus{{Source: "rpool", Snapshot: "auto-2024-05-06T00:00:00Z", Success: made.Add(-7 * time.Hour), State: status.OK}}
 	return s
 }
 
@@ -200,13 +200,13 @@ func sampleFleet(hosts int) *fleet.Fleet {
 	home.Datasets = home.Datasets[2:3]
 	f.Hosts = append(f.Hosts, &fleet.Host{Host: "web7", State: outcome.Failed, Jobs: []*fleet.Job{{JobStatus: home, Copies: 6, Well: 5, Oldest: made.Add(-24 * time.Hour)}}},
 		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: fleet.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "test the connection: ssh root@web9.example.org true"},
-		&fleet.Host{Host: "db1", State: runner.Late, Jobs: []*fleet.Job{{JobStatus: &runner.JobStatus{Job: "pg", Source: "tank/pg", State: runner.Late, Late: true, Lag: 7200}, Copies: 2},
-			{JobStatus: &runner.JobStatus{Job: "home", State: runner.OK}, Copies: 1, Well: 1, Oldest: made.Add(-10 * time.Minute)}}})
+		&fleet.Host{Host: "db1", State: status.Late, Jobs: []*fleet.Job{{JobStatus: &status.JobStatus{Job: "pg", Source: "tank/pg", State: status.Late, Late: true, Lag: 7200}, Copies: 2},
+			{JobStatus: &status.JobStatus{Job: "home", State: status.OK}, Copies: 1, Well: 1, Oldest: made.Add(-10 * time.Minute)}}})
 	for i := range hosts - 3 {
-		h := &fleet.Host{Host: fmt.Sprintf("web%d", 10+i), State: runner.OK}
+		h := &fleet.Host{Host: fmt.Sprintf("web%d", 10+i), State: status.OK}
 		for n, job := range []string{"home", "vm", "mail", "www", "wiki", "git", "scratch", "old"} {
 			if n < 2 || i == 0 {
-				h.Jobs = append(h.Jobs, &fleet.Job{JobStatus: &runner.JobStatus{Job: job, State: runner.OK}, Copies: 12, Well: 12, Oldest: made.Add(-40 * time.Minute)})
+				h.Jobs = append(h.Jobs, &fleet.Job{JobStatus: &status.JobStatus{Job: job, State: status.OK}, Copies: 12, Well: 12, Oldest: made.Add(-40 * time.Minute)})
 			}
 		}
 		f.Hosts = append(f.Hosts, h)

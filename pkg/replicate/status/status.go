@@ -1,4 +1,4 @@
-package runner
+package status
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// StatusSchema names the JSON format of the status. New versions only add fields.
-const StatusSchema = "zxfer.replicate.status/v1"
+// Schema names the JSON format of the status. New versions only add fields.
+const Schema = "zxfer.replicate.status/v1"
 
 // Normalize makes the state, Late and Failed of a job consistent with its parts. A status from
 // another host may contradict itself or have unknown words.
@@ -187,13 +187,13 @@ type OrphanStatus struct {
 	Due    time.Time `json:"due,omitzero"` // earliest time at which zxfer may destroy it; zero = it is kept
 }
 
-// StatusOf reads the status of jobs from their records. It changes nothing and connects to no
+// Of reads the status of jobs from their records. It changes nothing and connects to no
 // host. An unreadable record affects only its own job.
 //
 // since returns when the schedule of a job took effect, for jobs that never ran. It may be nil or
 // return the zero time if that is unknown.
-func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(job string) time.Time) *Status {
-	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
+func Of(jobs []*replicate.Job, stateDir string, now time.Time, since func(job string) time.Time) *Status {
+	s := &Status{Schema: Schema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
 		store := statedir.Peek(stateDir, j.Name)
 		st, err := store.FullState()

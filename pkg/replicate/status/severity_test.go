@@ -1,4 +1,4 @@
-package runner
+package status
 
 import (
 	"testing"
@@ -10,7 +10,6 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
-	"zxfer/pkg/zfs"
 )
 
 // stateAfterRun returns the state of a job with a run at eight o'clock.
@@ -151,37 +150,4 @@ func TestLagLevels(t *testing.T) {
 	require.False(t, js.Failed)
 	js = statusOf(&replicate.Job{}, st, statusTimes{now: st.LastRun.Started})
 	require.Zero(t, js.LagWarning+js.LagCritical)
-}
-
-// TestHintsCanBePasted expects hints that can be pasted. For a modified copy they contain its
-// snapshot, for a renamed source both names of its copy.
-func TestHintsCanBePasted(t *testing.T) {
-	t.Parallel()
-	r := newReplica(t, adopting())
-	r.snapshot("src", "s1")
-	r.snapshot("src/a", "s1")
-	r.run(t)
-	r.snapshot("src/a", "s2")
-	r.fail(zfs.OpReceive, "dst/copy/a", zfs.Failure{Op: zfs.OpReceive, Subject: "dst/copy/a", Stderr: "cannot receive incremental stream: destination dst/copy/a has been modified since most recent snapshot"}.Err())
-	run, _ := r.run(t)
-	require.Equal(t, outcome.Failed, run.Outcome)
-	ps := r.status(t).Problems
-	require.Len(t, ps, 1)
-	require.Equal(t, []string{"src/a"}, ps[0].Datasets)
-	require.Contains(t, ps[0].Hint, "zfs rollback dst/copy/a@s1")
-	require.Contains(t, ps[0].Hint, "zfs set readonly=on dst/copy/a")
-	require.NotContains(t, ps[0].Hint, "SNAPSHOT")
-	r.fail("", "", nil)
-
-	r = newReplica(t, adopting())
-	r.job.Source, r.job.Recursive, r.job.Targets[0].To = "src/a", false, "dst"
-	r.snapshot("src/a", "s1")
-	run, _ = r.run(t)
-	require.Equal(t, outcome.Done, run.Outcome, "%+v", run)
-	r.rename("src/a", "src/b")
-	r.run(t)
-	require.Equal(t, "write source = \"src/b\" into the job file\nrename the copy: zfs rename dst/a dst/b", r.status(t).Hint)
-	r.job.Targets[0].To = "dst/a"
-	r.run(t)
-	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the name of the copy is its own")
 }

@@ -1,4 +1,4 @@
-package runner
+package status
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-const renewMetrics = "UPDATE_GOLDEN=1 go test ./pkg/replicate/runner -run TestMetricsReference"
+const renewMetrics = "UPDATE_GOLDEN=1 go test ./pkg/replicate/status -run TestMetricsReference"
 
 // TestMetricsReference expects docs/reference/output.md to list all metrics with their help.
 func TestMetricsReference(t *testing.T) {
