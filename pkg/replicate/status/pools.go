@@ -1,10 +1,12 @@
 package status
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -51,4 +53,109 @@ func poolsOf(j *replicate.Job, st *statedir.State) (all []*PoolStatus) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// DiskStatus is the state of a disk that comes and goes, as the last run saw it.
+type DiskStatus struct {
+	To    string    `json:"to"` // the target's name: that in the job file, "-", and the disk's label
+	Pool  string    `json:"pool"`
+	GUID  uint64    `json:"guid,string"`
+	State string    `json:"state"` // as in decide.DiskState
+	Since time.Time `json:"since,omitzero"`
+	// Seen is the start of the last run that used the disk, or zero.
+	Seen time.Time `json:"seen,omitzero"`
+	// Late reports that the age of a copy on the disk exceeds the disk's limit.
+	Late bool `json:"late"`
+	// LateAfter is when that happens, or happened, to the oldest copy; zero = never.
+	LateAfter time.Time `json:"late_after,omitzero"`
+	Scrubbed  time.Time `json:"scrubbed,omitzero"`
+	// Removable reports that the disk may be removed until the next run.
+	Removable bool   `json:"removable,omitempty"`
+	Reason    string `json:"reason,omitempty"` // why the last run could not use or release it
+}
+
+// disksOf returns the state of a job's disks. While the job is paused, none is late.
+func disksOf(j *replicate.Job, st *statedir.State, due *deadline) (all []*DiskStatus) {
+	for i := range j.Targets {
+		t := &j.Targets[i]
+		if t.Disk == nil {
+			continue
+		}
+		id := t.Identity()
+		s := &DiskStatus{To: t.Name, Pool: id.Pool, GUID: id.GUID, State: Unknown}
+		all = append(all, s)
+		d := st.Disks[t.Name]
+		if d == nil || d.GUID != id.GUID { // no run since the disk was added
+			continue
+		}
+		s.State, s.Since, s.Seen, s.Scrubbed, s.Reason = string(d.State), d.Since, d.Seen, d.Scrubbed, d.Reason
+		s.Removable = d.State == decide.DiskRemovable
+		copies := 0
+		for _, known := range st.Datasets {
+			if a := known.Targets[t.Name]; a != nil {
+				copies++
+				s.addLimit(d.LateAfter(t.Disk.Late, a.Success, due.now))
+			}
+		}
+		if copies == 0 {
+			s.addLimit(d.LateAfter(t.Disk.Late, time.Time{}, due.now))
+		}
+		s.Late = !s.LateAfter.IsZero() && due.now.After(s.LateAfter) && !due.active
+	}
+	return all
+}
+
+// addLimit makes the earliest limit that of the disk.
+func (s *DiskStatus) addLimit(at time.Time) {
+	if !at.IsZero() && (s.LateAfter.IsZero() || at.Before(s.LateAfter)) {
+		s.LateAfter = at
+	}
+}
+
+// judgeDisk sets the lag of a copy on a disk by the disk's limit, regardless of the schedule.
+func judgeDisk(s *DatasetStatus, a *replicate.Attempt, t *replicate.Target, d *replicate.DiskState, due *deadline) {
+	if d == nil {
+		return
+	}
+	if s.LateAfter = d.LateAfter(t.Disk.Late, a.Success, due.now); s.LateAfter.IsZero() {
+		return
+	}
+	if s.Late = due.now.After(s.LateAfter) && !due.active; s.Late {
+		s.Lag, s.State = due.now.Sub(s.LateAfter).Seconds(), worst(s.State, Late)
+	}
+}
+
+// addDisks adds the state of the disks to the job's status.
+func (j *JobStatus) addDisks(disks []*DiskStatus) {
+	j.Disks = disks
+	for _, d := range disks {
+		if !d.Late {
+			continue
+		}
+		j.Late = true
+		why := "the disk (pool " + d.Pool + ") is " + d.State
+		if d.Since.IsZero() || d.Seen.IsZero() {
+			why += ", and no run has ever used it"
+		} else {
+			why += " since " + d.Since.Local().Format(time.DateTime)
+		}
+		j.Problems = append(j.Problems, &Problem{State: Late, To: []string{d.To}, Error: fmt.Sprintf("%s; its copies are late", why),
+			Hint: "attach the disk; if there is no schedule: zxfer replicate run " + j.Job})
+	}
+}
+
+// judgeRuns makes a job late that no longer runs, and whose targets are all on disks: the age of their copies does
+// not show that.
+func (j *JobStatus) judgeRuns(of *replicate.Job, last *statedir.Run, due *deadline) {
+	scheduled := slices.ContainsFunc(of.Targets, func(t replicate.Target) bool { return t.Disk == nil })
+	if len(of.Targets) == 0 || scheduled || last == nil || due.active || due.future(last.Started) {
+		return
+	}
+	at, _, ok := due.after(due.pause.DueFrom(last.Started, due.now))
+	if !ok || !due.now.After(at.Add(due.grace)) {
+		return
+	}
+	j.Late = true
+	j.Problems = append(j.Problems, &Problem{State: Late, Error: "no run since " + last.Started.Local().Format(time.DateTime),
+		Hint: "check that its timer is active: systemctl list-timers"})
 }

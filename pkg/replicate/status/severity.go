@@ -2,7 +2,6 @@ package status
 
 import (
 	"slices"
-	"strings"
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/statedir"
@@ -48,75 +47,38 @@ func stateOf(ended string) string {
 	return worst(ended)
 }
 
-// Problem is an error of a run. One error with several victims, such as an unreachable host, is
-// one Problem.
-type Problem struct {
-	State    string   `json:"state"`
-	To       []string `json:"to,omitempty"`       // target names; none: the whole run
-	Datasets []string `json:"datasets,omitempty"` // source datasets; none: all
-	Error    string   `json:"error"`
-	Hint     string   `json:"hint,omitempty"`
-
-	mergeKey string // what equal errors of several datasets have in common
-}
-
-// problems returns the problems of the run, then of targets, datasets and pools.
-func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
-	all := []*Problem{}
-	if last == nil {
-		return all
+// Normalize makes the state, Late and Failed of a job consistent with its parts. A status from
+// another host may contradict itself or have unknown words.
+func (j *JobStatus) Normalize() {
+	late := func(late bool) string {
+		if late {
+			return Late
+		}
+		return OK
 	}
-	if last.Error != "" {
-		all = append(all, &Problem{State: worst(last.Outcome), Error: last.Error, Hint: last.Hint})
+	j.Late = j.Late || j.LagWarning > 0 && j.Lag > j.LagWarning
+	state := worst(j.State, late(j.Late))
+	for _, d := range j.Datasets {
+		d.State = worst(d.State, late(d.Late), stateOf(d.Outcome))
+		state = worst(state, d.State)
 	}
-	for _, t := range last.Targets {
-		if t.Error != "" {
-			all = merge(all, &Problem{State: worst(t.Outcome), To: []string{t.Target}, Error: t.Error, Hint: t.Hint, mergeKey: t.Error})
+	for _, p := range j.Problems {
+		state = worst(state, p.State)
+	}
+	for _, p := range j.Pools {
+		if p.State != OK && p.State != Unknown {
+			p.State = Damaged
+			state = worst(state, Damaged)
 		}
 	}
-	whole := len(all)
-	for _, d := range datasets {
-		reported := func(p *Problem) bool { return p.Error == d.Error && (len(p.To) == 0 || slices.Contains(p.To, d.To)) }
-		if d.Error == "" || slices.ContainsFunc(all[:whole], reported) {
-			continue
-		}
-		p := &Problem{State: worst(d.Outcome), Datasets: []string{d.Source}, Error: strings.TrimPrefix(d.Error, d.Source+": "), Hint: d.Hint}
-		if d.To != "" {
-			p.To = []string{d.To}
-		}
-		// Messages that differ only in the dataset's name are one problem.
-		p.mergeKey = strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error) + "\n" + d.Hint
-		all = append(all[:whole:whole], merge(all[whole:], p)...)
+	if d := j.Drill; d != nil {
+		d.Late = d.Late || d.Warning > 0 && d.Age > d.Warning
+		j.Late = j.Late || d.Late
+		state = worst(state, d.State())
 	}
-	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record of another version
-		all = append(all, &Problem{State: outcome.Failed, Error: "the last run ended as " + last.Outcome})
+	if j.Failed && state == OK {
+		state = outcome.Failed
 	}
-	for _, d := range last.Damaged {
-		p := &Problem{State: Damaged, Error: d.Error, Hint: d.Hint}
-		if d.Target != "" {
-			p.To = []string{d.Target}
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-// merge adds p to an equal problem, or appends it.
-func merge(all []*Problem, p *Problem) []*Problem {
-	for _, q := range all {
-		if q.mergeKey == p.mergeKey && q.State == p.State && p.mergeKey != "" {
-			q.To, q.Datasets = union(q.To, p.To), union(q.Datasets, p.Datasets)
-			return all
-		}
-	}
-	return append(all, p)
-}
-
-func union(a, b []string) []string {
-	for _, s := range b {
-		if !slices.Contains(a, s) {
-			a = append(a, s)
-		}
-	}
-	return a
+	j.State, j.Late = state, j.Late || state == Late
+	j.Failed = j.Failed || state != OK && state != Unknown && state != Late
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -17,144 +18,6 @@ import (
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 )
-
-// Schema names the JSON format of the status. New versions only add fields.
-const Schema = "zxfer.replicate.status/v1"
-
-// Normalize makes the state, Late and Failed of a job consistent with its parts. A status from
-// another host may contradict itself or have unknown words.
-func (j *JobStatus) Normalize() {
-	late := func(late bool) string {
-		if late {
-			return Late
-		}
-		return OK
-	}
-	j.Late = j.Late || j.LagWarning > 0 && j.Lag > j.LagWarning
-	state := worst(j.State, late(j.Late))
-	for _, d := range j.Datasets {
-		d.State = worst(d.State, late(d.Late), stateOf(d.Outcome))
-		state = worst(state, d.State)
-	}
-	for _, p := range j.Problems {
-		state = worst(state, p.State)
-	}
-	for _, p := range j.Pools {
-		if p.State != OK && p.State != Unknown {
-			p.State = Damaged
-			state = worst(state, Damaged)
-		}
-	}
-	if d := j.Drill; d != nil {
-		d.Late = d.Late || d.Warning > 0 && d.Age > d.Warning
-		j.Late = j.Late || d.Late
-		state = worst(state, d.State())
-	}
-	if j.Failed && state == OK {
-		state = outcome.Failed
-	}
-	j.State, j.Late = state, j.Late || state == Late
-	j.Failed = j.Failed || state != OK && state != Unknown && state != Late
-}
-
-// Status is the state of all jobs of a file.
-type Status struct {
-	Schema string `json:"schema"`
-	Late   bool   `json:"late"`   // any job is late
-	Failed bool   `json:"failed"` // any job failed
-	// Host is the name by which the job file selects this host's jobs.
-	Host string       `json:"host,omitempty"`
-	Jobs []*JobStatus `json:"jobs"`
-}
-
-// JobStatus is the state of a job.
-type JobStatus struct {
-	Job    string `json:"job"`
-	Source string `json:"source"`
-	State  string `json:"state"` // the worst of its parts' states
-	// Standby reports that a fail over made the source a copy. The job does not run, so it has no
-	// datasets and is not late.
-	Standby  bool      `json:"standby,omitempty"`
-	Schedule string    `json:"schedule,omitempty"`
-	Next     time.Time `json:"next,omitzero"`
-	LastRun  time.Time `json:"last_run,omitzero"`
-	Seconds  float64   `json:"seconds,omitempty"` // duration of the last run
-	Outcome  string    `json:"outcome,omitempty"` // "" = never ran
-	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or of reading the records
-	Hint     string    `json:"hint,omitempty"`
-	Late     bool      `json:"late"`
-	Running  bool      `json:"running,omitempty"` // a run, heal or prune holds the job's lock
-	// RunningSince is the start of the run in progress, or zero if there is none.
-	RunningSince time.Time `json:"running_since,omitzero"`
-	// RunningCommand is the command that holds the lock, or "" if it is a run or unknown.
-	RunningCommand string `json:"running_command,omitempty"`
-	// Failed reports that the last run failed in part, that its result is unknown, or that a pool
-	// has data errors.
-	Failed bool `json:"failed"`
-	// Problems lists the reasons for a bad state, each once.
-	Problems []*Problem `json:"problems"`
-	// Lag is the largest lag of a dataset. Above LagWarning the job is late, above LagCritical it
-	// missed a second run. It is 0 without a schedule.
-	Lag         float64 `json:"lag_seconds"`
-	LagWarning  float64 `json:"lag_warning_seconds,omitempty"`
-	LagCritical float64 `json:"lag_critical_seconds,omitempty"`
-	// Untrusted counts the snapshots, on all sides, with dates that retention does not trust.
-	Untrusted int `json:"doubted,omitempty"`
-	// Diverged lists the diverged copies that were renamed and still exist.
-	Diverged []DivergedStatus `json:"set_aside,omitempty"`
-	// Orphans lists the copies of datasets that were deleted on the source.
-	Orphans []OrphanStatus `json:"gone,omitempty"`
-	// Lacking lists the copies that lack properties of their source, such as acltype.
-	Lacking []LackingCopy `json:"lacking,omitempty"`
-	// Pools are the pools of the source and the targets.
-	Pools []*PoolStatus `json:"pools,omitempty"`
-	// Pause is the pause in effect, or nil.
-	Pause *PauseStatus `json:"pause,omitempty"`
-	// Windows lists the targets to which a closed bandwidth window stops transfers now.
-	Windows []ClosedWindow `json:"closed_windows,omitempty"`
-	// Disks are the disks of targets that come and go.
-	Disks []*DiskStatus `json:"disks,omitempty"`
-	// Drill is nil if there was no drill and none is due.
-	Drill    *DrillStatus     `json:"drill,omitempty"`
-	Datasets []*DatasetStatus `json:"datasets"`
-}
-
-// DatasetStatus is the state of one dataset at one target, or of the dataset alone if the job has
-// no target.
-type DatasetStatus struct {
-	Source string `json:"source"`
-	To     string `json:"to"`     // the target's name in the job file, "" without a target
-	Target string `json:"target"` // dataset on the target
-	State  string `json:"state"`
-	// Outcome is the outcome of the last run, or "" if it succeeded.
-	Outcome string `json:"outcome,omitempty"`
-	Base    string `json:"base,omitempty"`
-	// Consistent reports whether the dataset's applications were frozen for Base or Snapshot. It
-	// is nil if no freeze was configured.
-	Consistent *bool `json:"consistent,omitempty"`
-	// Snapshot is the job's most recent snapshot, for a job without a target.
-	Snapshot string `json:"snapshot,omitempty"`
-	// Success is the start of the last run that brought the copy up to date. For a job without a
-	// target, that run took a snapshot or found no changes.
-	Success time.Time `json:"last_success,omitzero"`
-	// Lag is the number of seconds after the due time, or 0 before it. For a dataset that never
-	// arrived, or that arrived in the future because of a wrong clock, it counts from the first
-	// failed run since. If there was no run, the lag of a late dataset is unknown and 0.
-	Lag  float64 `json:"lag_seconds"`
-	Late bool    `json:"late"`
-	// LateAfter is the deadline for the next arrival. It is zero without a schedule or if unknown.
-	LateAfter time.Time `json:"late_after,omitzero"`
-	Bytes     uint64    `json:"bytes"`
-	Seconds   float64   `json:"seconds"`
-	Error     string    `json:"error,omitempty"`
-	Hint      string    `json:"hint,omitempty"`
-}
-
-// DivergedStatus is a renamed copy, with the command that destroys it.
-type DivergedStatus struct {
-	replicate.DivergedCopy
-	Destroy string `json:"destroy,omitempty"` // "" if the target is no longer in the job file
-}
 
 func divergedOf(j *replicate.Job, st *statedir.State) (out []DivergedStatus) {
 	for _, d := range st.Diverged {
@@ -168,23 +31,6 @@ func divergedOf(j *replicate.Job, st *statedir.State) (out []DivergedStatus) {
 		out = append(out, s)
 	}
 	return out
-}
-
-// LackingCopy is a copy that lacks properties of its source, because the last run could not set them.
-type LackingCopy struct {
-	To     string `json:"to"`     // the target's name in the job file
-	Target string `json:"target"` // dataset on the target
-	Error  string `json:"error"`
-	Hint   string `json:"hint,omitempty"`
-}
-
-// OrphanStatus is a copy of a dataset that was deleted on the source.
-type OrphanStatus struct {
-	Source string    `json:"source"`
-	To     string    `json:"to"`     // the target's name in the job file
-	Target string    `json:"target"` // dataset on the target
-	Since  time.Time `json:"since"`
-	Due    time.Time `json:"due,omitzero"` // earliest time at which zxfer may destroy it; zero = it is kept
 }
 
 // Of reads the status of jobs from their records. It changes nothing and connects to no
@@ -216,58 +62,6 @@ func Of(jobs []*replicate.Job, stateDir string, now time.Time, since func(job st
 		s.Late, s.Failed = s.Late || js.Late, s.Failed || js.Failed
 	}
 	return s
-}
-
-// unreadable marks the state of a job as unknown because of err.
-func (j *JobStatus) unreadable(err error) {
-	j.State, j.Late, j.Failed, j.Error, j.Hint = Unknown, false, true, err.Error(), fault.HintOf(err)
-	if errors.Is(err, fs.ErrPermission) {
-		j.Hint = "run it as root or as the job's user"
-	}
-	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
-}
-
-// Summary counts jobs and their copies, which are pairs of a dataset and a target. Every output of a
-// status uses it.
-type Summary struct {
-	Jobs, LateJobs, FailedJobs    int
-	Copies, Healthy, Late, Failed int            // all, in state OK, late, and failed or refused in the last run
-	Diverged, Orphans             int            // renamed copies, and copies of deleted datasets
-	Lacking                       int            // copies that lack properties of their source
-	States                        map[string]int // copies, and jobs without any, by state
-}
-
-// Summarize returns the summary of jobs.
-func Summarize(jobs ...*JobStatus) *Summary {
-	s := &Summary{Jobs: len(jobs), States: map[string]int{}}
-	count := func(n *int, is bool) {
-		if is {
-			*n++
-		}
-	}
-	for _, j := range jobs {
-		count(&s.LateJobs, j.Late)
-		count(&s.FailedJobs, j.Failed)
-		s.Copies, s.Diverged, s.Orphans = s.Copies+len(j.Datasets), s.Diverged+len(j.Diverged), s.Orphans+len(j.Orphans)
-		s.Lacking += len(j.Lacking)
-		for _, d := range j.Datasets {
-			count(&s.Healthy, d.State == OK)
-			count(&s.Late, d.Late)
-			count(&s.Failed, d.Outcome == outcome.Failed || d.Outcome == outcome.Refused)
-			s.States[d.State]++
-		}
-		if len(j.Datasets) == 0 {
-			s.States[j.State]++
-		}
-	}
-	return s
-}
-
-// Shorten removes the datasets that are neither late nor failed.
-func (s *Status) Shorten() {
-	for _, j := range s.Jobs {
-		j.Datasets = slices.DeleteFunc(j.Datasets, func(d *DatasetStatus) bool { return d.State == OK })
-	}
 }
 
 // statusTimes holds the times that the status of a job depends on, except those in its records.
@@ -394,4 +188,93 @@ func outcomeOf(a *replicate.Attempt, last *statedir.Run) (ended, why, hint strin
 		return outcome.Failed, a.Error, a.Hint
 	}
 	return a.Outcome, a.Error, a.Hint
+}
+
+// unreadable marks the state of a job as unknown because of err.
+func (j *JobStatus) unreadable(err error) {
+	j.State, j.Late, j.Failed, j.Error, j.Hint = Unknown, false, true, err.Error(), fault.HintOf(err)
+	if errors.Is(err, fs.ErrPermission) {
+		j.Hint = "run it as root or as the job's user"
+	}
+	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
+}
+
+// problems returns the problems of the run, then of targets, datasets and pools.
+func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
+	all := []*Problem{}
+	if last == nil {
+		return all
+	}
+	if last.Error != "" {
+		all = append(all, &Problem{State: worst(last.Outcome), Error: last.Error, Hint: last.Hint})
+	}
+	for _, t := range last.Targets {
+		if t.Error != "" {
+			all = merge(all, &Problem{State: worst(t.Outcome), To: []string{t.Target}, Error: t.Error, Hint: t.Hint, mergeKey: t.Error})
+		}
+	}
+	whole := len(all)
+	for _, d := range datasets {
+		reported := func(p *Problem) bool { return p.Error == d.Error && (len(p.To) == 0 || slices.Contains(p.To, d.To)) }
+		if d.Error == "" || slices.ContainsFunc(all[:whole], reported) {
+			continue
+		}
+		p := &Problem{State: worst(d.Outcome), Datasets: []string{d.Source}, Error: strings.TrimPrefix(d.Error, d.Source+": "), Hint: d.Hint}
+		if d.To != "" {
+			p.To = []string{d.To}
+		}
+		// Messages that differ only in the dataset's name are one problem.
+		p.mergeKey = strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error) + "\n" + d.Hint
+		all = append(all[:whole:whole], merge(all[whole:], p)...)
+	}
+	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record of another version
+		all = append(all, &Problem{State: outcome.Failed, Error: "the last run ended as " + last.Outcome})
+	}
+	for _, d := range last.Damaged {
+		p := &Problem{State: Damaged, Error: d.Error, Hint: d.Hint}
+		if d.Target != "" {
+			p.To = []string{d.Target}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// merge adds p to an equal problem, or appends it.
+func merge(all []*Problem, p *Problem) []*Problem {
+	for _, q := range all {
+		if q.mergeKey == p.mergeKey && q.State == p.State && p.mergeKey != "" {
+			q.To, q.Datasets = union(q.To, p.To), union(q.Datasets, p.Datasets)
+			return all
+		}
+	}
+	return append(all, p)
+}
+
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
+}
+
+// pauseStatusOf returns the pause in effect, or nil.
+func pauseStatusOf(p *decide.Pause, now time.Time) *PauseStatus {
+	if !p.State(now).Active() {
+		return nil
+	}
+	return &PauseStatus{Since: p.Since, Until: p.Until, TransfersOnly: p.TransfersOnly, Reason: p.Reason, By: p.By, All: p.All, Forgotten: p.Forgotten(now)}
+}
+
+// closedWindows returns the targets with a closed bandwidth window.
+func closedWindows(j *replicate.Job, now time.Time) (all []ClosedWindow) {
+	for i := range j.Targets {
+		w := &j.TransferTo(&j.Targets[i]).Settings
+		if until, any := w.NextChange(now); any && w.ClosedAt(now) {
+			all = append(all, ClosedWindow{To: j.Targets[i].Name, Until: until})
+		}
+	}
+	return all
 }
