@@ -2,9 +2,11 @@ package statedir
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,20 +111,27 @@ func TestNullAnywhere(t *testing.T) {
 			text, err := json.Marshal(whole)
 			require.NoError(t, err)
 			into := reflect.New(reflect.TypeOf(record).Elem())
-			if decode(text, into.Interface()) == nil {
+			if decode(text, ownLimits().cost, into.Interface()) == nil {
 				require.Empty(t, nils("", into), "%T %s", record, text)
 			}
 		})
 		require.Positive(t, positions, "%T", record)
+		require.ErrorIs(t, decode([]byte(" null\n"), ownLimits().cost, record), errNull, "%T", record)
+	}
+	for _, text := range []string{`{"gone":[null]}`, `{"datasets":{"tank/a":null}}`, `{"datasets":{"tank/a":{"targets":{"near":null}}}}`, `{"last_run":{"targets":[{},null]}}`} {
+		require.ErrorIs(t, decode([]byte(text), ownLimits().cost, &State{}), errNull, text)
+	}
+	for _, text := range []string{`{"gone":null,"last_run":null}`, `{"last_run":{"targets":null}}`} { // fields without a value
+		require.NoError(t, decode([]byte(text), ownLimits().cost, &State{}), text)
 	}
 }
 
-// TestLogOfNewlines expects that a log of another user costs little memory and time.
+// TestLogOfNewlines expects that a log of another user costs little memory and time. It is not parallel, because it
+// measures the memory of the process.
 func TestLogOfNewlines(t *testing.T) {
-	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "runs.jsonl"), []byte(`{"job":"a"}`+"\n"+`{"job":"b"}`+strings.Repeat("\n", 4<<20)+`{"job":"c"`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "runs.jsonl"), []byte(`{"job":"a"}`+"\n"+`{"job":"b"}`+strings.Repeat("\n", 128<<20-100)+`{"job":"c"`), 0o600))
 	var runs []*Run
 	allocated := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
@@ -133,11 +142,72 @@ func TestLogOfNewlines(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, runs, 2)
 	require.Equal(t, []string{"a", "b"}, []string{runs[0].Job, runs[1].Job})
-	require.Less(t, allocated, int64(40<<20)) // io.ReadAll grows its buffer; a slice of lines would take 100 MB more
+	require.Less(t, allocated, int64(2*blockSize))
 }
 
 // TestCostlyRecord expects that a record that costs too much memory is refused.
 func TestCostlyRecord(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, decode([]byte(`{"gone":[`+strings.Repeat("{},", 4<<20)+`{}]}`), &State{}), "bytes of memory")
+	require.ErrorContains(t, decode([]byte(`{"gone":[`+strings.Repeat("{},", 4<<20)+`{}]}`), ownLimits().cost, &State{}), "bytes of memory")
+}
+
+// TestLinesBackward expects the lines of a file in reverse, wherever its blocks end.
+func TestLinesBackward(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		var want []string
+		var text strings.Builder
+		for range random.IntN(6) {
+			line := strings.Repeat("x", random.IntN(2*blockSize))
+			if line != "" && len(line) <= blockSize {
+				want = append(want, line)
+			}
+			text.WriteString(line + strings.Repeat("\n", 1+random.IntN(2)))
+		}
+		text.WriteString("end")
+		want = append(want, "end")
+		slices.Reverse(want)
+		var got []string
+		require.NoError(t, linesBackward(strings.NewReader(text.String()), int64(text.Len()), blockSize, func(line []byte) bool {
+			got = append(got, string(line))
+			return true
+		}))
+		require.Equal(t, len(want), len(got))
+		for i := range want {
+			require.True(t, want[i] == got[i], "line %d", i)
+		}
+	}
+}
+
+// TestForeignRecords lets another user own the records that root reads. It expects that large ones are refused, and that a
+// log of costly entries takes bounded memory.
+func TestForeignRecords(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	s, err := Open(t.TempDir(), "home")
+	require.NoError(t, err)
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(s.file(name), []byte(text), 0o600))
+		require.NoError(t, os.Chown(s.file(name), 65534, 65534))
+	}
+	write(stateFile, `{"job":"`+strings.Repeat("x", 17<<20)+`"}`)
+	_, err = s.State()
+	require.ErrorContains(t, err, "state.json is damaged: it has 17825802 bytes, more than 16777216")
+	write(stateFile, `{"gone":[`+strings.Repeat("{},", 1<<20)+`{}]}`)
+	_, err = s.State()
+	require.ErrorContains(t, err, "state.json is damaged: it would need")
+	entry := `{"job":"home","skipped":true,"notes":[` + strings.Repeat(`"",`, 1<<20) + `""]}` + "\n"
+	write(runLog, strings.Repeat(entry, 8))
+	runs, err := s.Runs(8)
+	require.ErrorContains(t, err, "older entries would need too much memory")
+	require.Len(t, runs, 3)
+	_, err = s.LastRun()
+	require.ErrorContains(t, err, "older entries would need too much memory")
+	write("mail.json", strings.Repeat(" ", 17<<20))
+	mailed, err := s.Mailed()
+	require.NoError(t, err)
+	require.Equal(t, &Mailed{}, mailed)
 }

@@ -24,16 +24,17 @@ var ErrRunning = errors.New("the job is running already")
 // Lock prevents concurrent runs of a job. If wait is false and the lock is taken, it returns
 // ErrRunning. The kernel releases the lock when the process ends.
 func (s *Store) Lock(ctx context.Context, wait bool) (unlock func(), err error) {
-	return s.lock(ctx, "lock", wait)
+	return s.lock(ctx, "lock", wait, stateFile, cacheFile, runLog)
 }
 
 // LockDrill prevents concurrent drills of a job, or returns ErrRunning. Runs are not affected: ZFS
 // protects the snapshot of a drill's clone.
 func (s *Store) LockDrill(ctx context.Context) (unlock func(), err error) {
-	return s.lock(ctx, "drill.lock", false)
+	return s.lock(ctx, "drill.lock", false, drillFile, drillLog)
 }
 
-func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func(), err error) {
+// lock locks a file. Then it deletes what killed processes left of the files that only the holder of the lock replaces.
+func (s *Store) lock(ctx context.Context, name string, wait bool, replaces ...string) (unlock func(), err error) {
 	f, err := s.open(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
@@ -41,6 +42,7 @@ func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func()
 	unlock, err = lock(ctx, f, wait)
 	if err == nil {
 		_ = f.Truncate(0) // Run uses this time as the start. An error affects only Run.
+		s.removeTemporary(replaces...)
 	}
 	if by := s.holder(name); errors.Is(err, ErrRunning) && by != "" {
 		err = &heldError{by}
@@ -81,6 +83,7 @@ func WithLock(ctx context.Context, stateDir string, f func() error) error {
 		return err
 	}
 	defer unlock()
+	All(stateDir).removeTemporary()
 	return f()
 }
 

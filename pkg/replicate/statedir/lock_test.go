@@ -124,3 +124,37 @@ func TestLock(t *testing.T) {
 	unlock()
 	require.NoError(t, <-got)
 }
+
+// TestTemporaryFilesOfKilledProcesses expects that the holder of a lock deletes what a killed process left of the files
+// that the lock protects. Others may still be written, unless they are old.
+func TestTemporaryFilesOfKilledProcesses(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.TempDir(), "home")
+	require.NoError(t, err)
+	put := func(name string, age time.Duration) {
+		require.NoError(t, os.WriteFile(s.file(name), nil, 0o600))
+		at := time.Now().Add(-age)
+		require.NoError(t, os.Chtimes(s.file(name), at, at))
+	}
+	names := func() (out []string) {
+		all, err := os.ReadDir(s.dir)
+		require.NoError(t, err)
+		for _, e := range all {
+			out = append(out, e.Name())
+		}
+		return out
+	}
+	for _, name := range []string{".state-1f.new", ".settled-2.new", ".runs-3.new", ".drills-4.new", ".pause-5.new", ".state-x.new", "state-1.new", ".new", "-1.new"} {
+		put(name, 0)
+	}
+	put(".mail-6.new", 25*time.Hour)
+	require.NoError(t, os.Mkdir(s.file(".state-7.new"), 0o700))
+	unlock, err := s.Lock(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"-1.new", ".drills-4.new", ".new", ".pause-5.new", ".state-7.new", ".state-x.new", "lock", "state-1.new"}, names())
+	unlock()
+	unlock, err = s.LockDrill(t.Context())
+	require.NoError(t, err)
+	unlock()
+	require.NotContains(t, names(), ".drills-4.new")
+}

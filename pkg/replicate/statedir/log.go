@@ -4,18 +4,27 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"slices"
+
+	"zxfer/pkg/budget"
 )
 
 // maxLog is the size in bytes above which the next append drops the older half of a log. Hourly
 // runs need years to reach it.
 const maxLog = 32 << 20
 
+// runLog and drillLog are the names of the logs.
+const (
+	runLog   = "runs.jsonl"
+	drillLog = "drills.jsonl"
+)
+
 // Append appends a run to the log and syncs it to disk.
-func (s *Store) Append(r *Run) error { return s.append("runs.jsonl", r) }
+func (s *Store) Append(r *Run) error { return s.append(runLog, r) }
 
 func (s *Store) append(name string, v any) (err error) {
 	line, err := json.Marshal(v)
@@ -61,7 +70,7 @@ func (s *Store) shortenLog(name string) error {
 	if err != nil {
 		return err
 	}
-	text, err := s.read(name)
+	text, _, err := s.read(name, ownLimits().file)
 	if err != nil {
 		return err
 	}
@@ -79,33 +88,83 @@ func syncDir(dir string) error {
 }
 
 // Runs returns the last n runs of the log, oldest first.
-func (s *Store) Runs(n int) ([]*Run, error) {
-	return lastEntries[Run](s, "runs.jsonl", n)
-}
+func (s *Store) Runs(n int) ([]*Run, error) { return lastEntries[Run](s, runLog, n) }
 
 // DrillLog returns the last n drills, oldest first.
-func (s *Store) DrillLog(n int) ([]*Drill, error) {
-	return lastEntries[Drill](s, "drills.jsonl", n)
-}
+func (s *Store) DrillLog(n int) ([]*Drill, error) { return lastEntries[Drill](s, drillLog, n) }
 
-func lastEntries[R any](s *Store, name string, n int) ([]*R, error) {
-	text, err := s.read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var out []*R
-	for len(text) > 0 && len(out) < n {
-		start := bytes.LastIndexByte(text, '\n') + 1
-		if line := text[start:]; len(line) > 0 {
-			if r := new(R); decode(line, r) == nil { // skip lines that a crash truncated
-				out = append(out, r)
-			}
-		}
-		text = text[:max(start-1, 0)]
+func lastEntries[R any](s *Store, name string, n int) (out []*R, err error) {
+	if n > 0 {
+		err = entries(s, name, func(r *R) bool {
+			out = append(out, r)
+			return len(out) < n
+		})
 	}
 	slices.Reverse(out)
-	return out, nil
+	return out, err
+}
+
+// entries calls f for each entry of a log, newest first, until f returns false. It skips lines that a crash truncated. All
+// entries together may cost as much memory as one record: it returns an error for older ones.
+func entries[R any](s *Store, name string, f func(*R) bool) error {
+	file, size, most, err := s.openRecord(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if longest := ownLimits().file; size > longest {
+		return fmt.Errorf("%s has %d bytes, more than %d", s.file(name), size, longest)
+	}
+	exceeded := false
+	err = linesBackward(file, size, maxLog, func(line []byte) bool {
+		r, cost := new(R), budget.Cost(line)
+		if exceeded = cost > most.cost; exceeded {
+			return false
+		}
+		if decode(line, most.cost, r) != nil {
+			return true
+		}
+		most.cost -= cost
+		return f(r)
+	})
+	if exceeded {
+		err = errors.Join(err, fmt.Errorf("%s: older entries would need too much memory", s.file(name)))
+	}
+	return err
+}
+
+// blockSize is the size of the blocks in which linesBackward reads a file, in bytes.
+const blockSize = 1 << 20
+
+// linesBackward calls f for each line of a file of size bytes, last first, until f returns false. It skips empty lines,
+// and lines of more than longest bytes.
+func linesBackward(file io.ReaderAt, size int64, longest int, f func(line []byte) bool) error {
+	block := make([]byte, min(size, blockSize))
+	var rest []byte // the part of a line that starts in a block before
+	long := false   // that part is longer than longest, and dropped
+	for end := size; end > 0; {
+		part := block[:min(end, blockSize)]
+		end -= int64(len(part))
+		if _, err := file.ReadAt(part, end); err != nil {
+			return err
+		}
+		for newline := bytes.LastIndexByte(part, '\n'); newline >= 0; newline = bytes.LastIndexByte(part, '\n') {
+			line := append(part[newline+1:len(part):len(part)], rest...)
+			if !long && len(line) > 0 && len(line) <= longest && !f(line) {
+				return nil
+			}
+			part, rest, long = part[:newline], nil, false
+		}
+		if long = long || len(part)+len(rest) > longest; long {
+			part, rest = nil, nil
+		}
+		rest = slices.Concat(part, rest)
+	}
+	if !long && len(rest) > 0 {
+		f(rest)
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package statedir
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"time"
 )
 
@@ -18,12 +17,10 @@ type Mailed struct {
 // is reported again.
 func (s *Store) Mailed() (*Mailed, error) {
 	m := &Mailed{}
-	text, err := s.readSmall("mail.json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil
-	}
-	if err == nil && decode(text, m) != nil {
-		*m = Mailed{}
+	err := s.load("mail.json", m, "")
+	var damaged *damagedError
+	if errors.As(err, &damaged) {
+		return &Mailed{}, nil
 	}
 	return m, err
 }
@@ -39,14 +36,17 @@ func (s *Store) SaveMailed(m *Mailed) error {
 }
 
 // LastRun returns the last run in the log that was not skipped, or nil.
-func (s *Store) LastRun() (*Run, error) {
-	all, err := s.Runs(maxSkipped)
-	for i := len(all) - 1; i >= 0; i-- {
-		if !all[i].Skipped {
-			return all[i], err
+func (s *Store) LastRun() (last *Run, err error) {
+	skipped := 0
+	err = entries(s, runLog, func(r *Run) bool {
+		if !r.Skipped {
+			last = r
+			return false
 		}
-	}
-	return nil, err
+		skipped++
+		return skipped < maxSkipped
+	})
+	return last, err
 }
 
 // maxSkipped bounds the skipped runs that LastRun looks through.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -21,13 +20,13 @@ func All(stateDir string) *Store { return &Store{dir: filepath.Clean(stateDir)} 
 // Pause reads the last pause. It returns nil if there was none. The file is separate from the
 // state, so that it can be written during a run, and read if the state is damaged.
 func (s *Store) Pause() (*decide.Pause, error) {
-	text, err := s.readSmall(pauseFile)
+	text, most, err := s.read(pauseFile, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	p := &decide.Pause{}
 	if err == nil {
-		err = decode(text, p)
+		err = decode(text, most.cost, p)
 	}
 	if err != nil {
 		return nil, fault.Failf("delete the file, then pause the job again if necessary", "%s: cannot read the pause: %w", s.file(pauseFile), causeOf(err))
@@ -82,13 +81,5 @@ func (s *Store) RunCommand(unit string) string {
 	return fmt.Sprintf("kill %d", pid)
 }
 
-// maxSmall bounds small records, in bytes.
+// maxSmall bounds the file of a pause, in bytes.
 const maxSmall = 64 << 10
-
-// readSmall reads a record of at most maxSmall bytes.
-func (s *Store) readSmall(name string) ([]byte, error) {
-	if info, err := os.Lstat(s.file(name)); err == nil && info.Size() > maxSmall {
-		return nil, fmt.Errorf("it has %d bytes, more than %d", info.Size(), maxSmall)
-	}
-	return s.read(name)
-}

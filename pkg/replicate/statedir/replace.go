@@ -7,8 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Replace replaces a file and sets its mode. A reader sees the old or the new file, never a part,
@@ -76,8 +79,7 @@ func write(path string, text []byte, mode os.FileMode, own func(f *os.File, old 
 	}
 	defer dir.Close()
 	base := filepath.Base(path)
-	// Hidden and without the suffix, so that the textfile collector ignores it.
-	temp := fmt.Sprintf(".%s-%x.new", strings.TrimSuffix(base, filepath.Ext(base)), rand.Uint64())
+	temp := fmt.Sprintf("%s%x%s", temporaryPrefix(base), rand.Uint64(), temporarySuffix)
 	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -115,3 +117,44 @@ func causeOf(err error) error {
 	}
 	return err
 }
+
+// temporaryPrefix returns the start of the names of the temporary files for a file. They are hidden and lack the suffix
+// of the file, so that the textfile collector ignores them.
+func temporaryPrefix(base string) string {
+	return "." + strings.TrimSuffix(base, filepath.Ext(base)) + "-"
+}
+
+const temporarySuffix = ".new"
+
+// abandoned is the age of a temporary file whose writer was certainly killed.
+const abandoned = 24 * time.Hour
+
+// removeTemporary deletes the temporary files that killed processes left in the store: those for files that only the
+// holder of a lock replaces, and older ones for any file. It ignores errors: the files only take space.
+func (s *Store) removeTemporary(locked ...string) {
+	dir, err := openDirectory(s.dir)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	list, err := dir.Open(".")
+	if err != nil {
+		return
+	}
+	defer list.Close()
+	found, _ := list.ReadDir(maxFiles) // another user may own the directory
+	for _, e := range found {
+		hex, ok := strings.CutSuffix(e.Name(), temporarySuffix)
+		dash := strings.LastIndexByte(hex, '-') + 1
+		if _, err := strconv.ParseUint(hex[dash:], 16, 64); !ok || err != nil || hex[0] != '.' || !e.Type().IsRegular() {
+			continue
+		}
+		ours := slices.ContainsFunc(locked, func(base string) bool { return temporaryPrefix(base) == hex[:dash] })
+		if info, err := e.Info(); ours || err == nil && time.Since(info.ModTime()) > abandoned {
+			_ = dir.Remove(e.Name())
+		}
+	}
+}
+
+// maxFiles is the number of files among which removeTemporary searches.
+const maxFiles = 10_000

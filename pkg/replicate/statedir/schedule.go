@@ -18,8 +18,7 @@ const schedules = "schedules.json"
 // ScheduleStarts returns the recorded starts of schedules by job. A missing or damaged record has no starts.
 func ScheduleStarts(stateDir string) map[string]ScheduleStart {
 	found := map[string]ScheduleStart{}
-	text, err := (&Store{dir: stateDir}).read(schedules)
-	if err != nil || decode(text, &found) != nil || found == nil {
+	if All(stateDir).load(schedules, &found, "") != nil || found == nil {
 		return map[string]ScheduleStart{}
 	}
 	return found

@@ -12,12 +12,20 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/kballard/go-shellquote"
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+)
+
+// Files of a store.
+const (
+	stateFile = "state.json"
+	cacheFile = "settled.json"
+	drillFile = "drills.json"
 )
 
 // Store is the directory of one job.
@@ -66,17 +74,9 @@ func (s *Store) FullState() (*State, error) {
 
 // State reads the state of the job. It is empty before the first run.
 func (s *Store) State() (*State, error) {
-	st := &State{Job: filepath.Base(s.dir), State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
-	text, err := s.read("state.json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return st, nil
-	}
-	if err != nil {
+	st := &State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
+	if err := s.load(stateFile, st, "move the file away; the next run recreates it (holds protect the state of absent targets)"); err != nil {
 		return nil, err
-	}
-	if err := decode(text, st); err != nil {
-		return nil, fault.Failf("move the file away; the next run recreates it (holds protect the state of absent targets)",
-			"%s is damaged: %w", s.file("state.json"), err)
 	}
 	st.Job = filepath.Base(s.dir) // a user may own the directory and write another name
 	if st.Datasets == nil {
@@ -86,7 +86,7 @@ func (s *Store) State() (*State, error) {
 }
 
 // Save replaces the state of the job.
-func (s *Store) Save(st *State) error { return s.save("state.json", st) }
+func (s *Store) Save(st *State) error { return s.save(stateFile, st) }
 
 // cacheVersion changes with the meaning of UnchangedCache. Other versions are ignored.
 const cacheVersion = 1
@@ -110,28 +110,20 @@ func (s *Store) UnchangedCache(j *replicate.Job) *UnchangedCache {
 	sum := sha256.Sum256(text)
 	st := &UnchangedCache{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
 	var found UnchangedCache
-	text, err = s.read("settled.json")
-	if err == nil && decode(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {
+	if s.load(cacheFile, &found, "") == nil && found.Version == st.Version && found.Job == st.Job {
 		maps.Copy(st.Datasets, found.Datasets)
 	}
 	return st
 }
 
 // SaveUnchangedCache replaces the cache.
-func (s *Store) SaveUnchangedCache(st *UnchangedCache) error { return s.save("settled.json", st) }
+func (s *Store) SaveUnchangedCache(st *UnchangedCache) error { return s.save(cacheFile, st) }
 
 // Drills reads the knowledge about the job's drills. It is empty before the first drill.
 func (s *Store) Drills() (*DrillState, error) {
 	d := &DrillState{}
-	text, err := s.read("drills.json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
-	}
-	if err != nil {
+	if err := s.load(drillFile, d, "move the file away; the next drill recreates it"); err != nil {
 		return nil, err
-	}
-	if err := decode(text, d); err != nil {
-		return nil, fault.Failf("move the file away; the next drill recreates it", "%s is damaged: %w", s.file("drills.json"), err)
 	}
 	for source, of := range d.Copies {
 		for to, c := range of { // a user who owns the directory could use other names
@@ -143,7 +135,7 @@ func (s *Store) Drills() (*DrillState, error) {
 
 // SaveDrill saves known and appends d to the log.
 func (s *Store) SaveDrill(d *Drill, known *DrillState) error {
-	return errors.Join(s.append("drills.jsonl", d), s.save("drills.json", known))
+	return errors.Join(s.append(drillLog, d), s.save(drillFile, known))
 }
 
 func (s *Store) save(name string, v any) error {
@@ -160,21 +152,54 @@ func (s *Store) open(name string, flags int) (*os.File, error) {
 	return os.OpenFile(s.file(name), flags|unix.O_NOFOLLOW, 0o640)
 }
 
-// read reads a file of the store, which must be a regular file.
-func (s *Store) read(name string) ([]byte, error) {
-	f, err := s.open(name, os.O_RDONLY|unix.O_NONBLOCK)
+// load decodes a record into a value, and leaves it unchanged if there is no record. hint is the remedy for a damaged one.
+func (s *Store) load(name string, into any, hint string) error {
+	text, most, err := s.read(name, ownLimits().file)
+	if err == nil {
+		if err = decode(text, most.cost, into); err != nil {
+			err = &damagedError{err}
+		}
+	}
+	var damaged *damagedError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.As(err, &damaged):
+		return fault.Failf(hint, "%s is damaged: %w", s.file(name), err)
+	}
+	return err
+}
+
+// read reads a file of the store of at most size bytes, and returns the limits of its owner.
+func (s *Store) read(name string, size int64) ([]byte, limits, error) {
+	f, have, most, err := s.openRecord(name)
 	if err != nil {
-		return nil, err
+		return nil, most, err
 	}
 	defer f.Close()
+	if size = min(size, most.file); have > size {
+		return nil, most, &damagedError{fmt.Errorf("it has %d bytes, more than %d", have, size)}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, size))
+	return text, most, err
+}
+
+// openRecord opens a regular file of the store for reading. It returns the size and the limits of its owner.
+func (s *Store) openRecord(name string) (f *os.File, size int64, most limits, err error) {
+	if f, err = s.open(name, os.O_RDONLY|unix.O_NONBLOCK); err != nil {
+		return nil, 0, most, err
+	}
 	info, err := f.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > 4*maxLog) {
+	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s was not written by zxfer", f.Name())
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, most, errors.Join(err, f.Close())
 	}
-	return io.ReadAll(f)
+	if most = foreignLimits(); ours(info.Sys().(*syscall.Stat_t).Uid) {
+		most = ownLimits()
+	}
+	return f, info.Size(), most, nil
 }
 
 func (s *Store) file(name string) string { return filepath.Join(s.dir, name) }
