@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
@@ -39,12 +42,8 @@ type HeldSnapshot struct {
 // Holds lists the holds and drill clones of all jobs in the file and in the records of earlier
 // jobs. With release it removes the stale ones.
 func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]*HeldSnapshot, error) {
-	places, err := r.places(f)
-	if err != nil {
-		return nil, err
-	}
+	places, errs := r.places(f)
 	var out []*HeldSnapshot
-	var errs []error
 	for _, p := range places {
 		if p.Target != nil && !disk.Imported(ctx, p) {
 			r.Env.Log(fmt.Sprintf("%s is skipped: its disk is not imported", p.At))
@@ -91,9 +90,8 @@ func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *side,
 }
 
 // places returns the sources and targets of the file's jobs, and of recorded jobs that are no
-// longer in the file.
-func (r *Runner) places(f *replicate.File) ([]*side, error) {
-	var out []*side
+// longer in the file. An error concerns one place: the others are valid.
+func (r *Runner) places(f *replicate.File) (out []*side, errs []error) {
 	add := func(source, e string, tr *replicate.Transfer) error {
 		p, err := session.NewSide(r.Env.Hosts, "", e, tr)
 		if err != nil {
@@ -113,9 +111,11 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 		}
 		return nil
 	}
-	var errs []error
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
+		if _, err := statedir.Peek(r.Env.StateDir, j.Name).State(); err != nil {
+			errs = append(errs, fmt.Errorf("no hold of job %q is known to be stale: %w", j.Name, err))
+		}
 		errs = append(errs, add("", j.Source, &j.Transfer))
 		for k := range j.Targets {
 			before := len(out)
@@ -127,24 +127,24 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 	}
 	dirs, err := os.ReadDir(r.Env.StateDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+		errs = append(errs, err)
 	}
 	for _, d := range dirs {
 		if !d.IsDir() || f.Has(d.Name()) {
 			continue
 		}
 		st, err := statedir.Peek(r.Env.StateDir, d.Name()).State()
-		if err != nil {
-			return nil, err
-		}
-		if last := st.LastRun; last != nil {
-			errs = append(errs, add("", last.Source, &replicate.Transfer{}))
-			for _, t := range last.Targets {
-				errs = append(errs, add(last.Source, t.To, &replicate.Transfer{}))
+		if err == nil && st.LastRun != nil {
+			err = add("", st.LastRun.Source, &replicate.Transfer{})
+			for _, t := range st.LastRun.Targets {
+				err = errors.Join(err, add(st.LastRun.Source, t.To, &replicate.Transfer{}))
 			}
 		}
+		if err != nil { // another user may own the record
+			errs = append(errs, fault.Failf("if nothing needs its holds, delete them: "+remedy.Command("rm", "-r", filepath.Join(r.Env.StateDir, d.Name())), "records of job %q, which is not in the job file: %w", d.Name(), err))
+		}
 	}
-	return out, errors.Join(errs...)
+	return out, errs
 }
 
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {
@@ -158,10 +158,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 		return nil, err
 	}
 	// After the holds, because a running job saves its holds before it places them.
-	needed, err := r.neededHolds(f)
-	if err != nil {
-		return nil, err
-	}
+	needed := r.neededHolds(f)
 	var out []*HeldSnapshot
 	stale := map[string][]*HeldSnapshot{}
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
@@ -170,8 +167,8 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 			if !ours {
 				continue
 			}
-			names, known := needed[tag]
-			h := &HeldSnapshot{Host: p.At.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) && !f.HeldByOthers(tag) || names != nil && !names[name]}
+			needs, known := needed[tag]
+			h := &HeldSnapshot{Host: p.At.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) && !f.HeldByOthers(tag) || known && !needs(name)}
 			out = append(out, h)
 			if h.Stale {
 				stale[tag] = append(stale[tag], h)
@@ -219,42 +216,26 @@ func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Targ
 	})
 }
 
-// neededHolds returns the holds that the file's jobs need, by tag. If the set of a tag is not nil, its
-// other holds are leftovers of a crash.
-func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, error) {
-	out := map[string]map[string]bool{}
+// neededHolds returns, by tag, whether a job of the file needs its hold on a snapshot. No hold of a job whose state
+// cannot be read is known to be stale.
+func (r *Runner) neededHolds(f *replicate.File) map[string]func(snapshot string) bool {
+	out := map[string]func(string) bool{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
 		st, err := statedir.Peek(r.Env.StateDir, j.Name).State()
-		if err != nil {
-			return nil, err
-		}
 		for k := range j.Targets {
-			if r.replaced(f, j, &j.Targets[k], st.LastRun) {
-				out[replicate.Tag(j.Name, j.Targets[k].Name)] = map[string]bool{}
-				continue
+			t := &j.Targets[k]
+			switch tag := replicate.Tag(j.Name, t.Name); {
+			case err != nil:
+				out[tag] = func(string) bool { return true }
+			case r.replaced(f, j, t, st.LastRun):
+				out[tag] = func(string) bool { return false }
+			default:
+				out[tag] = st.NeededHolds(j, t)
 			}
-			if st.LastRun == nil {
-				out[replicate.Tag(j.Name, j.Targets[k].Name)] = nil // without records no hold is known to be stale
-				continue
-			}
-			names := map[string]bool{}
-			for _, d := range st.Datasets {
-				if a := d.Targets[j.Targets[k].Name]; a != nil {
-					for _, h := range a.Held {
-						names[h.Source], names[h.Target] = true, true
-					}
-				}
-			}
-			for _, g := range st.OrphansAt(j.Targets[k].Name) {
-				for _, h := range g.Held { // the hold by which the target host recognizes the orphan
-					names[h] = names[h] || j.Targets[k].MirrorsDatasets()
-				}
-			}
-			out[replicate.Tag(j.Name, j.Targets[k].Name)] = names
 		}
 	}
-	return out, nil
+	return out
 }
 
 // readCloneAge is the age from which a clone for reading files is a leftover of a killed process.

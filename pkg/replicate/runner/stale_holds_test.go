@@ -3,11 +3,14 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
@@ -291,6 +294,67 @@ func TestGCDuringRun(t *testing.T) {
 	_, err := r.gc(t)
 	require.NoError(t, err)
 	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldSnapshots(t, "src", "dst/copy"))
+}
+
+// TestHoldsWithoutRecords moves the records away, as the hint for a damaged state says, while a target is absent. It
+// expects that holds --gc releases nothing that the absent target, or a dataset that failed, may need.
+func TestHoldsWithoutRecords(t *testing.T) {
+	t.Parallel()
+	for _, absent := range []string{"dst", "dst/copy/a", "other"} {
+		t.Run(absent, func(t *testing.T) {
+			t.Parallel()
+			j := adopting()
+			j.Targets = []replicate.Target{{Name: "other", To: "other/copy"}}
+			r := newReplica(t, j)
+			r.snapshot("src", "s1")
+			r.snapshot("src/a", "s1")
+			_, err := r.runner(t).Run(t.Context(), r.job, true)
+			require.NoError(t, err)
+			holds := func() (out []string) {
+				for _, name := range []string{"src@s1", "src/a@s1", "dst/copy@s1", "dst/copy/a@s1", "other/copy@s1", "other/copy/a@s1"} {
+					out = append(out, fmt.Sprint(name, r.held(name)))
+				}
+				return out
+			}
+			before := holds()
+			require.NoError(t, os.Rename(filepath.Join(r.dir, "j", "state.json"), filepath.Join(r.dir, "moved")))
+			r.away, r.now = absent, r.now+10
+			_, err = r.runner(t).Run(t.Context(), r.job, true)
+			require.Equal(t, absent != "dst/copy/a", err != nil, err)
+			r.away = ""
+			_, err = r.gc(t)
+			require.NoError(t, err)
+			require.Equal(t, before, holds())
+		})
+	}
+}
+
+// TestHoldsDespiteInvalidRecords lets the owner of a record that the job file lacks write a place that is not valid. It
+// expects that holds lists and releases the others.
+func TestHoldsDespiteInvalidRecords(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"place":   `{"last_run":{"source":"src","targets":[{"to":"::"},{"to":"dst/copy"}]},"datasets":{}}`,
+		"source":  `{"last_run":{"source":"","targets":[{"to":"dst/copy"}]},"datasets":{}}`,
+		"damaged": `{`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, adopting())
+			r.snapshot("src", "s1")
+			r.run(t)
+			r.snapshot("src", "s2")
+			tag := replicate.Tag("j", "gone")
+			require.NoError(t, r.Host.Hold(t.Context(), tag, []string{"src@s1"}))
+			require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "old"), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(r.dir, "old", "state.json"), []byte(text), 0o600))
+			held, err := r.gc(t)
+			require.ErrorContains(t, err, `records of job "old", which is not in the job file`)
+			require.Contains(t, fault.HintOf(err), "rm -r "+filepath.Join(r.dir, "old"))
+			require.NotEmpty(t, held)
+			require.NotContains(t, r.held("src@s1"), tag)
+		})
+	}
 }
 
 // TestPatternsThatSelectNothing expects that if patterns select nothing by mistake, no records are
