@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -124,9 +123,9 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path := filepath.Join(dir, name)
 		switch {
-		case isTimer(name):
+		case unit.IsTimer(name):
 			timers = append(timers, name)
-		case unit.Enabled(files[name]):
+		case unit.Enabled(name):
 			others = append(others, name)
 		}
 		if was, err := os.ReadFile(path); err == nil && string(was) == files[name] {
@@ -225,7 +224,7 @@ func installed(dir string) (mine, foreign []string, err error) {
 		return nil, nil, err
 	}
 	for _, path := range found {
-		if !unitFile.MatchString(filepath.Base(path)) {
+		if !unit.IsFile(filepath.Base(path)) {
 			continue // drop-in directories
 		}
 		text, err := os.ReadFile(path)
@@ -241,22 +240,14 @@ func installed(dir string) (mine, foreign []string, err error) {
 	return mine, foreign, nil
 }
 
-// unitFile matches the file names of units that zxfer writes.
-var unitFile = regexp.MustCompile(`^` + unit.Prefix + `[A-Za-z0-9_.-]+\.(service|timer)$`)
-
-func isTimer(name string) bool { return strings.HasSuffix(name, ".timer") }
-
 // remove stops and removes units.
 func (o *installOptions) remove(ctx context.Context, a *app, dir string, names []string) error {
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
+		var err error
 		switch {
-		case isTimer(name):
+		case unit.IsTimer(name):
 			err = o.systemctl(ctx, "disable", "--now", name)
-		case unit.Enabled(string(text)):
+		case unit.Enabled(name):
 			err = o.systemctl(ctx, "disable", name)
 		}
 		if err != nil {

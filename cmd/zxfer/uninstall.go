@@ -189,7 +189,7 @@ func (at *inspectedHost) inspect(ctx context.Context) (*residue, error) {
 		case "zxfer-key":
 			left.keys++
 		case "zxfer-unit":
-			if unitFile.MatchString(value) {
+			if unit.IsFile(value) {
 				left.units = append(left.units, value)
 			}
 		case "zxfer-installed":
@@ -286,7 +286,7 @@ func (left *residue) removeCommand() string {
 		return "zxfer replicate uninstall"
 	}
 	commands := []string{"cd " + unitDir}
-	if timers := slices.DeleteFunc(slices.Clone(left.units), func(name string) bool { return !isTimer(name) }); len(timers) > 0 {
+	if timers := slices.DeleteFunc(slices.Clone(left.units), func(name string) bool { return !unit.IsTimer(name) }); len(timers) > 0 {
 		commands = append(commands, "systemctl stop "+strings.Join(timers, " "))
 	}
 	all := strings.Join(left.units, " ")

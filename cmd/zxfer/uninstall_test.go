@@ -169,7 +169,7 @@ target = [{ name = "usb", to = "usb/home", disk = { import = true, pools = { d1 
 	var found []string
 	for line := range strings.Lines(string(listed)) {
 		name, isUnit := strings.CutPrefix(strings.TrimSpace(line), "zxfer-unit ")
-		require.True(t, isUnit && unitFile.MatchString(name), line)
+		require.True(t, isUnit && unit.IsFile(name), line)
 		found = append(found, name)
 	}
 	require.Equal(t, want, found)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,9 +23,24 @@ const (
 	Marker = "# Written by zxfer replicate install; changes belong into a drop-in (systemctl edit)."
 )
 
-// Enabled reports whether systemd starts a unit with this text by itself, once it is enabled: a
-// timer, or the service of a disk.
-func Enabled(text string) bool { return strings.Contains(text, "\n[Install]\n") }
+// Families of units, by the start of their names.
+const (
+	runFamily   = Prefix + "replicate-" // services and timers
+	drillFamily = Prefix + "drill-"     // services and timers
+	diskFamily  = Prefix + "disk-"      // services
+)
+
+// fileName matches the file names of units of any family, also of other versions. Drop-in directories do not match.
+var fileName = regexp.MustCompile(`^` + Prefix + `[A-Za-z0-9_.-]+\.(service|timer)$`)
+
+// IsFile reports whether a file with that name may be a unit that this package wrote. Its text starts with Marker then.
+func IsFile(name string) bool { return fileName.MatchString(name) }
+
+// IsTimer reports whether a unit is a timer. systemd starts its service from now on.
+func IsTimer(name string) bool { return strings.HasSuffix(name, ".timer") }
+
+// Enabled reports whether systemd starts a unit by itself, once it is enabled: a timer, or the service of a disk.
+func Enabled(name string) bool { return IsTimer(name) || strings.HasPrefix(name, diskFamily) }
 
 // Files returns the units of a job file by file name. Jobs without a schedule only have a service.
 // Standby jobs have none.
@@ -55,14 +71,14 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 }
 
 // Name returns the name of a job's units without a suffix.
-func Name(job string) string { return Prefix + "replicate-" + job }
+func Name(job string) string { return runFamily + job }
 
 // DrillName returns the name of the units that drill a job's copies.
-func DrillName(job string) string { return Prefix + "drill-" + job }
+func DrillName(job string) string { return drillFamily + job }
 
 // DiskName returns the name of the service that runs a job when a disk appears. The separator is in no
 // name of a job or target.
-func DiskName(job, target string) string { return Prefix + "disk-" + job + "." + target }
+func DiskName(job, target string) string { return diskFamily + job + "." + target }
 
 // DiskService returns the service that runs a job when the disk of a target appears.
 //
@@ -75,8 +91,9 @@ func DiskName(job, target string) string { return Prefix + "disk-" + job + "." +
 // The service is separate from that of the timer: systemd ignores a start of a running service, and a
 // run in progress may not notice a disk that appears. It waits for the lock of the job instead.
 func DiskService(j *replicate.Job, t *replicate.Target, p Paths) string {
-	s := strings.Replace(Service(j, p), "Description=zxfer: replicate "+j.Name, "Description=zxfer: replicate "+j.Name+" to disk "+t.Name, 1)
-	return s + fmt.Sprintf("\n[Install]\nWantedBy=dev-disk-by\\x2duuid-%d.device\n", t.Disk.GUID())
+	run := runs()
+	run.disk = t
+	return service(j, p, run)
 }
 
 // Service returns the service of a job, hardened to the needs of a run.
@@ -166,10 +183,13 @@ func (p Paths) flags() string {
 
 // task holds the directives that differ between runs and drills. own are more directives of root's
 // service.
-type task struct{ verb, subject, restart, namespaces, syscalls, suid, own string }
+type task struct {
+	verb, subject, restart, namespaces, syscalls, suid, own string
+	disk                                                    *replicate.Target // its appearance starts the service; nil = none
+}
 
 func runs() task {
-	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes", ""}
+	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes", "", nil}
 }
 
 // drills returns the task of a drill. It needs private mounts, a PID namespace for the command,
@@ -177,8 +197,7 @@ func runs() task {
 // cannot filter its mode. After an interruption, the timer starts the next drill. Drills that load
 // the same key coordinate in the run directory.
 func drills() task {
-	return task{"drill --service", "drill", "no", "mnt pid", "@system-service @mount", "no",
-		runDirectory}
+	return task{"drill --service", "drill", "no", "mnt pid", "@system-service @mount", "no", runDirectory, nil}
 }
 
 // rootCapabilities are the capabilities of root's services (see Service).
@@ -225,9 +244,13 @@ func service(j *replicate.Job, p Paths, t task) string {
 	if hasRemote(j) || j.Notify.HasPing() {
 		network, order = "Wants=network-online.target\n", "network-online.target zfs.target"
 	}
+	disk, install := "", ""
+	if t.disk != nil {
+		disk, install = " to disk "+t.disk.Name, fmt.Sprintf("\n[Install]\nWantedBy=dev-disk-by\\x2duuid-%d.device\n", t.disk.Disk.GUID())
+	}
 	return fmt.Sprintf(`%s
 [Unit]
-Description=zxfer: %s %s
+Description=zxfer: %s %s%s
 %sAfter=%s
 ConditionPathExists=%s
 StartLimitIntervalSec=0
@@ -242,7 +265,7 @@ RestartPreventExitStatus=1 2 3
 TimeoutStartSec=infinity
 TimeoutStopSec=90s
 KillMode=%s
-%s%s`, Marker, t.subject, j.Name, network, order, p.JobFile, p.Binary, verb, p.flags(), j.Name, after, t.restart, kill, user, t.restrictions(capabilities, writable))
+%s%s%s`, Marker, t.subject, j.Name, disk, network, order, p.JobFile, p.Binary, verb, p.flags(), j.Name, after, t.restart, kill, user, t.restrictions(capabilities, writable), install)
 }
 
 // HealService returns a template of a service that heals the pool in its instance name with the

@@ -1,9 +1,11 @@
 package unit
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +36,6 @@ func TestFiles(t *testing.T) {
 	require.Len(t, files, 5)
 	for name, text := range files { // uninstall finds only such units
 		require.True(t, strings.HasPrefix(name, Prefix) && strings.HasPrefix(text, Marker+"\n"), name)
-		require.Equal(t, strings.HasSuffix(name, ".timer"), Enabled(text), name)
 	}
 	require.NotContains(t, files, "zxfer-replicate-by-hand.timer", "without a schedule there is no timer")
 	service := files["zxfer-replicate-home.service"]
@@ -226,6 +227,25 @@ func TestMailUnits(t *testing.T) {
 	require.Contains(t, service, "Wants=network-online.target\n")
 	require.NotContains(t, service, "5bf66975")
 	require.NotContains(t, service, "notify")
+}
+
+// TestFamilies lists the units of a job with everything. It expects uninstall to know each, and that systemd starts by
+// itself exactly those with an [Install] section.
+func TestFamilies(t *testing.T) {
+	t.Parallel()
+	j := replicate.Job{Name: "home", Source: "tank/home", Schedule: "hourly", Drill: &replicate.Drill{Schedule: "weekly"},
+		Targets: []replicate.Target{{Name: "usb-red", To: "usb/home", Disk: &replicate.Disk{Import: true, Label: "red", Pools: map[string]string{"red": "1"}}}}}
+	files, err := Files(&replicate.File{Jobs: []replicate.Job{j}}, paths())
+	require.NoError(t, err)
+	require.Equal(t, []string{"zxfer-disk-home.usb-red.service", "zxfer-drill-home.service", "zxfer-drill-home.timer", "zxfer-replicate-home.service", "zxfer-replicate-home.timer"},
+		slices.Sorted(maps.Keys(files)))
+	for name, text := range files {
+		require.True(t, IsFile(name) && strings.HasPrefix(text, Marker+"\n"), name)
+		require.Equal(t, strings.Contains(text, "\n[Install]\n"), Enabled(name), name)
+	}
+	for _, name := range []string{"zxfer-replicate-home.service.d", "other.service", "zxfer-.service", "zxfer-a/b.service", "zxfer-a.timer\n"} {
+		require.False(t, IsFile(name), name)
+	}
 }
 
 // TestDiskService expects a service for each disk, which its device starts.
