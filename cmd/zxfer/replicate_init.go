@@ -96,7 +96,10 @@ func ask(lines *bufio.Scanner, out io.Writer, question, otherwise string, take f
 		fmt.Fprintf(out, "%s: ", shown)
 		if !lines.Scan() {
 			fmt.Fprintln(out)
-			return cmp.Or(lines.Err(), fault.Usagef("", "no answer to %q", question))
+			if err := lines.Err(); err != nil {
+				return err
+			}
+			return fault.Usagef("", "no answer to %q", question)
 		}
 		err := take(cmp.Or(strings.TrimSpace(lines.Text()), otherwise))
 		if err == nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"io"
 	"strings"
 
@@ -42,10 +41,16 @@ missing from the job file.`,
 			log := statedir.Peek(o.stateDir, args[0])
 			if drills {
 				all, err := log.DrillLog(n)
-				return cmp.Or(err, showLog(a, o, args[0], all, report.DrillLogText))
+				if err != nil {
+					return err
+				}
+				return showLog(a, o, args[0], all, report.DrillLogText)
 			}
 			all, err := log.Runs(n)
-			return cmp.Or(err, showLog(a, o, args[0], all, report.LogText))
+			if err != nil {
+				return err
+			}
+			return showLog(a, o, args[0], all, report.LogText)
 		},
 	}
 	o.define(cmd, true, true)

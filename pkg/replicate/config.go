@@ -12,7 +12,7 @@ import (
 // File is a job file, or one host's part of it.
 type File struct {
 	Metrics Metrics `toml:"metrics,omitempty"`
-	// Notify applies to all jobs. In a valid file, each job has its complete Notify.
+	// Notify applies to all jobs. In a file from Parse, each job has its complete Notify.
 	Notify Notify `toml:"notify,omitempty"`
 	// Hosts and Templates are set only in a shared file, not in a part (see Inventory).
 	Hosts     []Host `toml:"host,omitempty"`
@@ -113,7 +113,7 @@ type Job struct {
 	// Notify replaces keys of the file's table.
 	Notify *Notify `toml:"notify,omitempty"`
 
-	ownNotify *Notify // the job's table of a valid file, whose Notify is complete
+	ownNotify *Notify // the job's table, if Notify is complete
 }
 
 // Snapshots defines the scope of a job. A job sends and destroys only these snapshots.
@@ -141,7 +141,7 @@ type SnapshotLimits struct {
 	Newest int `toml:"newest,omitempty"`
 	// Since is the maximum age by the source's clock; 0 = unlimited.
 	Since Duration `toml:"since,omitempty"`
-	// LatestOnly sends the most recent snapshot without intermediate snapshots.
+	// LatestOnly is Newest = 1.
 	LatestOnly bool `toml:"latest_only,omitempty"`
 }
 
@@ -295,9 +295,13 @@ func (j *Job) TransferTo(t *Target) *Transfer {
 	return &j.Transfer
 }
 
-// SnapshotLimitsOf returns the selection of snapshots for a target.
+// SnapshotLimitsOf returns the selection of snapshots for a target. Newest stands for LatestOnly.
 func (j *Job) SnapshotLimitsOf(t *Target) SnapshotLimits {
-	return cmp.Or(t.Snapshots.SnapshotLimits, j.Snapshots.SnapshotLimits)
+	l := cmp.Or(t.Snapshots.SnapshotLimits, j.Snapshots.SnapshotLimits)
+	if l.LatestOnly {
+		l.Newest, l.LatestOnly = 1, false
+	}
+	return l
 }
 
 // FirstAt returns the history to send for a dataset that is new on the target.

@@ -225,12 +225,22 @@ func (inv *Inventory) validated(f *File, at locations) (*File, error) {
 	if err := f.validate(at); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
-	byDisk := *f // Inventory keeps the targets as written
-	byDisk.Jobs = slices.Clone(f.Jobs)
-	for i := range byDisk.Jobs {
-		byDisk.Jobs[i].byDisk()
+	return f.resolved(), nil
+}
+
+// resolved returns a copy of a valid file in which each job has its complete Notify, and a target for each disk.
+func (f *File) resolved() *File {
+	r, jobs := *f, f.jobsByCheck()
+	r.Jobs = slices.Clone(f.Jobs)
+	for i := range r.Jobs {
+		j := &r.Jobs[i]
+		j.ownNotify, j.Notify = j.Notify, f.notifyOf(j)
+		if j.Notify.HasPing() && !j.Standby {
+			j.Notify.Shared = len(jobs[j.Notify.check()]) > 1
+		}
+		j.byDisk()
 	}
-	return &byDisk, nil
+	return &r
 }
 
 // jobAt returns a message prefix with the place and name of a job.

@@ -153,46 +153,54 @@ func (f *faults) notify(n *Notify, job string) {
 	}
 }
 
-// mergeNotify completes the jobs' tables notify with the file's keys. It returns an error if several
-// jobs have the same ping URL.
-func (f *File) mergeNotify() []error {
-	users := map[string][]string{}
-	for i := range f.Jobs {
-		j := &f.Jobs[i]
-		n := f.Notify
-		j.ownNotify = j.Notify
-		if own := j.Notify; own != nil {
-			if own.Ping != "" || own.PingFile != "" {
-				n.Ping, n.PingFile = own.Ping, own.PingFile
-			}
-			if own.Mail != nil {
-				n.Mail = own.Mail
-			}
-			if own.MailOn != "" {
-				n.MailOn = own.MailOn
-			}
-			if own.Sendmail != nil {
-				n.Sendmail = own.Sendmail
-			}
+// notifyOf returns the complete table of a job of the file: the job's keys, and the file's for the others. It returns nil
+// if runs report nothing.
+func (f *File) notifyOf(j *Job) *Notify {
+	n := f.Notify
+	if own := j.Notify; own != nil {
+		if own.Ping != "" || own.PingFile != "" {
+			n.Ping, n.PingFile = own.Ping, own.PingFile
 		}
-		if j.Notify = nil; n.HasPing() || n.HasMail() {
-			n.Host, n.PingFile = f.Host, strings.ReplaceAll(n.PingFile, jobVariable, j.Name)
-			j.Notify = &n
-			key := string(n.Ping) + "\n" + n.PingFile
-			if !j.Standby { // it never runs
-				users[key] = append(users[key], j.Name)
-			}
+		if own.Mail != nil {
+			n.Mail = own.Mail
+		}
+		if own.MailOn != "" {
+			n.MailOn = own.MailOn
+		}
+		if own.Sendmail != nil {
+			n.Sendmail = own.Sendmail
 		}
 	}
-	var errs []error
+	if !n.HasPing() && !n.HasMail() {
+		return nil
+	}
+	n.Host, n.PingFile = f.Host, strings.ReplaceAll(n.PingFile, jobVariable, j.Name)
+	return &n
+}
+
+// check returns what identifies the check that a job pings.
+func (n *Notify) check() string { return string(n.Ping) + "\n" + n.PingFile }
+
+// jobsByCheck returns the names of the jobs that ping a check, by Notify.check. A standby job never runs.
+func (f *File) jobsByCheck() map[string][]string {
+	out := map[string][]string{}
 	for i := range f.Jobs {
-		n := f.Jobs[i].Notify
-		if !n.HasPing() || f.Jobs[i].Standby {
+		if n := f.notifyOf(&f.Jobs[i]); n.HasPing() && !f.Jobs[i].Standby {
+			out[n.check()] = append(out[n.check()], f.Jobs[i].Name)
+		}
+	}
+	return out
+}
+
+// sharedPings returns an error for each ping URL of several jobs.
+func (f *File) sharedPings() (errs []error) {
+	jobs := f.jobsByCheck()
+	for i := range f.Jobs {
+		n := f.notifyOf(&f.Jobs[i])
+		if !n.HasPing() || f.Jobs[i].Standby || n.Ping == "" || strings.Contains(string(n.Ping), jobVariable) {
 			continue
 		}
-		same := users[string(n.Ping)+"\n"+n.PingFile]
-		n.Shared = len(same) > 1
-		if n.Ping != "" && n.Shared && same[0] == f.Jobs[i].Name && !strings.Contains(string(n.Ping), jobVariable) {
+		if same := jobs[n.check()]; len(same) > 1 && same[0] == f.Jobs[i].Name {
 			errs = append(errs, fault.Usagef(`write {job} into the URL, or ping into [job.notify] of each job`,
 				"notify.ping: %s have the same URL, so that the success of one would hide the failure of another", jobList(same)))
 		}

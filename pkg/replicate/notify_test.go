@@ -114,6 +114,31 @@ func TestMergedNotify(t *testing.T) {
 	require.False(t, f.Jobs[0].Notify.HasPing() || f.Jobs[0].Notify.HasMail())
 }
 
+// TestValidateIsPure expects that validation changes nothing in its input.
+func TestValidateIsPure(t *testing.T) {
+	t.Parallel()
+	text := []byte(`notify = { mail = ["root"], ping_file = "/etc/zxfer/{job}" }
+[[job]]
+name = "home"
+source = "tank/home"
+recursive = true
+snapshots = { take = "s_%Y-%m-%d_%H:%M:%S", latest_only = true }
+notify = { mail_on = "always" }
+freeze = [{ kind = "command", freeze = ["/bin/true"], thaw = ["/bin/true"] }]
+[[job.target]]
+name = "usb"
+to = "usb/home"
+disk = { pools = { red = "1", blue = "2" }, import = true }
+mirror = {}
+`)
+	want, have := &File{}, &File{}
+	require.NoError(t, decode(text, want))
+	require.NoError(t, decode(text, have))
+	_ = have.Validate()
+	require.Equal(t, want, have)
+	require.Equal(t, 1, want.Jobs[0].SnapshotLimitsOf(&want.Jobs[0].Targets[0]).Newest, "latest_only is newest = 1")
+}
+
 // TestNotifyOfHosts expects that hosts of a shared file have different checks.
 func TestNotifyOfHosts(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 // maxKept limits the number of snapshots in a rule.
 const maxKept = 100_000
 
-// Validate checks the values that the decoder accepted. Errors name job and key.
+// Validate checks the values that the decoder accepted, and changes none. Errors name job and key.
 func (f *File) Validate() error { return f.validate(locations{}) }
 
 // validate is Validate with line numbers for messages.
@@ -52,7 +52,7 @@ func (f *File) validate(at locations) error {
 			errs = append(errs, fmt.Errorf("%s%s%s: %w", at.key(i, err.key), labeled("job", f.Jobs[i].Name, i), at.suffix(i), err))
 		}
 	}
-	for _, err := range f.mergeNotify() {
+	for _, err := range f.sharedPings() {
 		errs = append(errs, fmt.Errorf("%s%w", at.file(), err))
 	}
 	return errors.Join(errs...)

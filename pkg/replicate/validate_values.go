@@ -1,7 +1,6 @@
 package replicate
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -219,7 +218,11 @@ func (f *faults) transfer(t *Transfer) {
 func (f *faults) properties(p *Properties) {
 	f.carry(p.Carry)
 	for name, value := range p.Set {
-		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
+		err := zfs.CheckProperty(name)
+		if err == nil {
+			err = zfs.CheckValue(name, value)
+		}
+		if err != nil {
 			f.addf("properties.set: %w", err)
 		}
 		if slices.Contains(p.Exclude, name) {
