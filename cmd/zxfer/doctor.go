@@ -21,7 +21,7 @@ import (
 	"zxfer/pkg/job/doctor"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/html"
 	"zxfer/pkg/transport"
@@ -126,7 +126,7 @@ func (o *doctorOptions) parse(args []string) error {
 	req := &o.req
 	req.Full = o.verbose || o.json || o.page.name != ""
 	if req.Time < 100*time.Millisecond || req.Time > time.Minute {
-		return fault.Usagef("zxfer doctor --help", "--time %s: must be from 100ms to 1m", replicate.Duration(req.Time))
+		return fault.Usagef("zxfer doctor --help", "--time %s: must be from 100ms to 1m", calendar.Duration(req.Time))
 	}
 	for _, id := range slices.Concat(req.Only, req.Skip) {
 		if !slices.Contains(doctorIDs(), id) {

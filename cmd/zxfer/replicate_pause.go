@@ -14,6 +14,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/unit"
@@ -83,7 +84,7 @@ func (o *pauseOptions) request(now time.Time) (*decide.Pause, error) {
 	case o.lasts != "" && o.until != "":
 		return nil, fault.Usagef("omit one of them", "--for and --until exclude each other")
 	case o.lasts != "":
-		var d replicate.Duration
+		var d calendar.Duration
 		if err := d.UnmarshalText([]byte(o.lasts)); err != nil {
 			return nil, fault.Usagef("", "--for: %w", err)
 		}

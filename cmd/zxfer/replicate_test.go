@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
@@ -42,14 +43,14 @@ func TestInitialJob(t *testing.T) {
 			f, err := replicate.Parse("x", []byte(text))
 			require.NoError(t, err, text)
 			j := f.Jobs[0]
-			grids := []*replicate.Grid{j.Retention}
+			grids := []*retention.Grid{j.Retention}
 			for i := range j.Targets {
 				grids = append(grids, j.Targets[i].Retention)
 			}
 			for _, g := range grids {
-				var points []replicate.Point
+				var points []retention.Point
 				for i := range 10 {
-					points = append(points, replicate.Point{Name: fmt.Sprint(i), Time: time.Unix(1e9+int64(i), 0), Order: uint64(i)})
+					points = append(points, retention.Point{Name: fmt.Sprint(i), Time: time.Unix(1e9+int64(i), 0), Order: uint64(i)})
 				}
 				require.Len(t, g.Keep(points), 10)
 			}

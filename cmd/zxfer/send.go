@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
@@ -116,7 +116,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 const maxNewest = 1_000_000
 
 // durationFlag is a flag for a duration before now; 0 means no limit.
-type durationFlag struct{ replicate.Duration }
+type durationFlag struct{ calendar.Duration }
 
 func (s *durationFlag) Set(text string) error { return s.UnmarshalText([]byte(text)) }
 

@@ -17,6 +17,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
@@ -85,8 +86,8 @@ func TestZFSReplicateMonth(t *testing.T) {
 	for _, d := range monthDatasets()[1:] {
 		zfsCmd(t, "create", src+d)
 	}
-	near := replicate.Grid{Hourly: 24, Daily: 30, Weekly: 4}
-	far := replicate.Grid{Last: 5, Daily: 40}
+	near := retention.Grid{Hourly: 24, Daily: 30, Weekly: 4}
+	far := retention.Grid{Last: 5, Daily: 40}
 	zfsCmd(t, "create", "-o", "canmount=off", dst)
 	text := `
 [[job]]
@@ -195,10 +196,10 @@ transfer = { rsh = "%s" }
 	log, err := statedir.Peek(r.state, "month").Runs(1 << 20)
 	require.NoError(t, err)
 	fullSends := map[string]int{}
-	var points []replicate.Point
+	var points []retention.Point
 	for i := range runs {
 		at := begin.Add(time.Duration(i) * step)
-		points = append(points, replicate.Point{Name: at.Format("m-200601021504"), Time: at, Order: uint64(i)})
+		points = append(points, retention.Point{Name: at.Format("m-200601021504"), Time: at, Order: uint64(i)})
 	}
 	taken := map[string]bool{}
 	for _, rec := range log {
@@ -215,11 +216,11 @@ transfer = { rsh = "%s" }
 			}
 		}
 	}
-	points = slices.DeleteFunc(points, func(p replicate.Point) bool { return !taken[p.Name] })
+	points = slices.DeleteFunc(points, func(p retention.Point) bool { return !taken[p.Name] })
 	for _, d := range monthDatasets() {
 		require.Equal(t, slices.Sorted(maps.Keys(near.Keep(points))), snapshotNames(t, dst+"/near"+d), "near%s", d)
 		require.Equal(t, slices.Sorted(maps.Keys(far.Keep(points))), snapshotNames(t, dst+"/far"+d), "far%s", d)
-		require.Equal(t, slices.Sorted(maps.Keys((&replicate.Grid{Hourly: 36, Daily: 14}).Keep(points))), snapshotNames(t, src+d), "source%s", d)
+		require.Equal(t, slices.Sorted(maps.Keys((&retention.Grid{Hourly: 36, Daily: 14}).Keep(points))), snapshotNames(t, src+d), "source%s", d)
 		newest := points[len(points)-1].Name
 		sameSnapshot(t, src+d+"@"+newest, dst+"/near"+d+"@"+newest)
 		sameSnapshot(t, src+d+"@"+newest, dst+"/far"+d+"@"+newest)

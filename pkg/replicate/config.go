@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/transport"
 )
 
@@ -28,8 +30,8 @@ type File struct {
 type Host struct {
 	// Name is the group's name: letters, digits, "-" and "_".
 	Name string `toml:"name"`
-	// Names are short host names: "web1", ranges "web[2-9]", patterns "db-*" and regular
-	// expressions "re:^db-[a-z]+$". If nil, Name is the only one.
+	// Names are short host names: "web1", ranges "web[2-9]" and patterns "db-*". If nil, Name is
+	// the only one.
 	Names []string `toml:"names,omitempty"`
 	// Address is the ssh address, "[user@]host". It may contain {host}, the host's name. "" = the
 	// host's name.
@@ -70,15 +72,15 @@ type Job struct {
 	// Schedule is in the syntax of systemd's OnCalendar=, "" = manual runs only.
 	Schedule string `toml:"schedule,omitempty"`
 	// Jitter is the maximum random delay of a run.
-	Jitter Duration `toml:"jitter,omitempty"`
+	Jitter calendar.Duration `toml:"jitter,omitempty"`
 	// Grace is the delay after which status reports a dataset as late; 0 = 15 minutes.
-	Grace Duration `toml:"grace,omitempty"`
+	Grace calendar.Duration `toml:"grace,omitempty"`
 	// User is the account of the job's unit, "" = root.
 	User string `toml:"user,omitempty"`
 
 	Snapshots Snapshots `toml:"snapshots"`
 	// Retention applies to the source; nil keeps everything.
-	Retention *Grid `toml:"retention,omitempty"`
+	Retention *retention.Grid `toml:"retention,omitempty"`
 	// PruneLimit limits how many snapshots of one dataset a run destroys although an earlier run
 	// kept them and no newer snapshot supersedes them; nil = 100.
 	PruneLimit *int `toml:"prune_limit,omitempty"`
@@ -130,7 +132,7 @@ type Snapshots struct {
 	ReceivedFrom string `toml:"received_from,omitempty"`
 	// Late is the time without a new snapshot of ReceivedFrom after which the copies are late; 0 = two
 	// scheduled runs in succession that find none.
-	Late Duration `toml:"late,omitempty"`
+	Late calendar.Duration `toml:"late,omitempty"`
 	SnapshotLimits
 }
 
@@ -140,7 +142,7 @@ type SnapshotLimits struct {
 	// Newest is the number of most recent snapshots; 0 = all.
 	Newest int `toml:"newest,omitempty"`
 	// Since is the maximum age by the source's clock; 0 = unlimited.
-	Since Duration `toml:"since,omitempty"`
+	Since calendar.Duration `toml:"since,omitempty"`
 	// LatestOnly is Newest = 1.
 	LatestOnly bool `toml:"latest_only,omitempty"`
 }
@@ -170,7 +172,7 @@ type Target struct {
 	// Snapshots narrows the job's scope.
 	Snapshots TargetSnapshots `toml:"snapshots,omitempty"`
 	// Retention applies to the target; nil keeps everything.
-	Retention *Grid `toml:"retention,omitempty"`
+	Retention *retention.Grid `toml:"retention,omitempty"`
 	// SentOnBy are jobs on the target's host that send this copy on. Retention and Mirror keep
 	// snapshots that they have not sent, and "holds --gc" keeps their holds.
 	SentOnBy   []string   `toml:"sent_on_by,omitempty"`
@@ -235,8 +237,8 @@ type Transfer struct {
 // Hook is a command that runs before or after a job, as an argument list without a shell. See
 // hook.Environment for its environment.
 type Hook struct {
-	Command []string `toml:"command"`
-	Timeout Duration `toml:"timeout,omitempty"` // 0 = 1 minute
+	Command []string          `toml:"command"`
+	Timeout calendar.Duration `toml:"timeout,omitempty"` // 0 = 1 minute
 	// OnFailure applies to hooks before the run: "stop" ends the run, "continue" does not; "" =
 	// stop.
 	OnFailure string `toml:"on_failure,omitempty"`
@@ -252,13 +254,13 @@ type Drill struct {
 	Sample Fraction `toml:"sample,omitempty"`
 	// Command runs in the clone, on the copy's host, as an argument list without a shell. Exit
 	// code 0 means that the data is good.
-	Command []string `toml:"command,omitempty"`
-	Timeout Duration `toml:"timeout,omitempty"` // of Command; 0 = 1 hour
+	Command []string          `toml:"command,omitempty"`
+	Timeout calendar.Duration `toml:"timeout,omitempty"` // of Command; 0 = 1 hour
 	// Writable lets Command write to the clone, for example to recover a database.
 	Writable bool `toml:"writable,omitempty"`
 	// Deadline limits the whole drill of a job; 0 = until a day after the next one is due. It is valid in jobs,
 	// not in targets.
-	Deadline Duration `toml:"deadline,omitempty"`
+	Deadline calendar.Duration `toml:"deadline,omitempty"`
 	// KeyFile is a key file on the copy's host. The drill loads the key while it reads. If it is
 	// "", the drill never loads a key.
 	KeyFile string `toml:"key_file,omitempty"`

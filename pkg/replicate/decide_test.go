@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -214,7 +215,7 @@ func TestDecidePrunings(t *testing.T) {
 			require.Len(t, d.Prunings, 1)
 			require.Equal(t, tt.side, d.Prunings[0].Side)
 			require.Equal(t, tt.remove, d.Prunings[0].Remove)
-			require.Equal(t, tt.stays, d.Prunings[0].KeepReasons)
+			require.Equal(t, tt.stays, texts(d.Prunings[0].KeepReasons))
 			require.Empty(t, d.Prunings[0].Error)
 		})
 	}
@@ -240,7 +241,7 @@ func TestDecideWaits(t *testing.T) {
 	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "inspected again")
 
 	v.Created, v.QueryErrors = created, nil
-	v.State.Dataset("tank").Histories = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+	v.State.Dataset("tank").Histories = map[string]*retention.History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 	p := Decide(v).Prunings[0]
 	require.True(t, p.Refused)
 	require.ErrorContains(t, p.Failed(), "prune_limit")
@@ -293,7 +294,7 @@ func TestDecideIsPure(t *testing.T) {
 		}
 		v := newRunState(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
 		v.withCopy(CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
-		v.State.Dataset("tank").Histories = map[string]*History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
+		v.State.Dataset("tank").Histories = map[string]*retention.History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
 		v.withTarget(some("vault/t"))
 		text := func(x any) string {
 			out, err := json.Marshal(x)
@@ -318,4 +319,13 @@ func TestBase(t *testing.T) {
 	require.Equal(t, uint64(2), base.GUID, "only a bookmark of the source is an incremental source")
 	_, ok = CommonSnapshot(source, &zfs.Dataset{})
 	require.False(t, ok)
+}
+
+// texts returns reasons as people read them.
+func texts(reasons map[string]retention.Reason) map[string]string {
+	out := map[string]string{}
+	for name, why := range reasons {
+		out[name] = why.String()
+	}
+	return out
 }

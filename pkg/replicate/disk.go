@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/zfs"
 )
@@ -21,12 +22,12 @@ type Disk struct {
 	Import bool `toml:"import,omitempty"`
 	Export bool `toml:"export,omitempty"`
 	// Scrub is the maximum age of the last scrub; 0 = zxfer starts no scrub.
-	Scrub Duration `toml:"scrub,omitempty"`
+	Scrub calendar.Duration `toml:"scrub,omitempty"`
 	// Late is the maximum age of a copy; 0 = copies on disks are never late.
-	Late Duration `toml:"late,omitempty"`
+	Late calendar.Duration `toml:"late,omitempty"`
 	// Hold is how long the source holds the common snapshot of an absent disk. Afterwards a
 	// bookmark replaces it; nil = 90 days.
-	Hold *Grace `toml:"hold,omitempty"`
+	Hold *calendar.Grace `toml:"hold,omitempty"`
 	// Directories with devices; empty = /dev/disk/by-id.
 	Directories []string `toml:"directories,omitempty"`
 
@@ -157,7 +158,7 @@ func (f *faults) diskActions(j *Job, d *Disk) {
 			f.addf("disk.directories: %w", err)
 		}
 	}
-	if d.Scrub != 0 && d.Scrub < Duration(day) {
+	if d.Scrub != 0 && d.Scrub < calendar.Duration(day) {
 		f.addf("disk.scrub = %q: write at least one day, such as 30d", d.Scrub)
 	}
 }
@@ -240,13 +241,13 @@ func (d *DiskState) Next(e decide.DiskEvent, now time.Time) error {
 }
 
 // ScrubDue reports whether a scrub of the disk's pool is due, or was interrupted.
-func (d *DiskState) ScrubDue(every Duration, now time.Time) bool {
+func (d *DiskState) ScrubDue(every calendar.Duration, now time.Time) bool {
 	return every > 0 && (d.State == decide.DiskScrubbing || d.Scrubbed.IsZero() || d.Scrubbed.After(now) || now.Sub(d.Scrubbed) >= time.Duration(every))
 }
 
 // LateAfter returns when a copy on a disk becomes late, or zero for never. success is the start of the
 // last run that brought it up to date.
-func (d *DiskState) LateAfter(late Duration, success, now time.Time) time.Time {
+func (d *DiskState) LateAfter(late calendar.Duration, success, now time.Time) time.Time {
 	if late == 0 {
 		return time.Time{}
 	}
@@ -265,10 +266,6 @@ func (t *TargetState) expired(j *Job, a *CopyState, now time.Time) bool {
 	hold := t.Disk.HoldOrDefault()
 	return hold > 0 && now.Sub(a.Success) > hold
 }
-
-// bookmarkSuffices is the need for a snapshot whose bookmark serves as the incremental source of an
-// absent disk. It keeps the bookmark, but not the snapshot.
-const bookmarkSuffices = "bookmarked for an absent disk"
 
 // hasBookmark reports whether a dataset has a bookmark of a snapshot.
 func hasBookmark(d *zfs.Dataset, guid uint64) bool {

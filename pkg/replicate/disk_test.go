@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
 )
 
@@ -111,24 +112,24 @@ func TestDiskState(t *testing.T) {
 
 	d.Scrubbed = now
 	for _, c := range []struct {
-		every    Duration
+		every    calendar.Duration
 		at       time.Time
 		state    decide.DiskState
 		scrubbed time.Time
 		due      bool
 	}{
 		{0, now.AddDate(9, 0, 0), decide.DiskImported, now, false},
-		{Duration(day), now.Add(day - 1), decide.DiskImported, now, false},
-		{Duration(day), now.Add(day), decide.DiskImported, now, true},
-		{Duration(day), now.Add(1), decide.DiskScrubbing, now, true},
-		{Duration(day), now, decide.DiskImported, time.Time{}, true},
-		{Duration(day), now, decide.DiskImported, now.Add(1), true}, // the clock was wrong
+		{calendar.Duration(day), now.Add(day - 1), decide.DiskImported, now, false},
+		{calendar.Duration(day), now.Add(day), decide.DiskImported, now, true},
+		{calendar.Duration(day), now.Add(1), decide.DiskScrubbing, now, true},
+		{calendar.Duration(day), now, decide.DiskImported, time.Time{}, true},
+		{calendar.Duration(day), now, decide.DiskImported, now.Add(1), true}, // the clock was wrong
 	} {
 		d.State, d.Scrubbed = c.state, c.scrubbed
 		require.Equal(t, c.due, d.ScrubDue(c.every, c.at), "%+v", c)
 	}
 	require.True(t, d.LateAfter(0, now, now).IsZero())
-	require.Equal(t, now.Add(day), d.LateAfter(Duration(day), now, now))
-	require.Equal(t, d.First.Add(day), d.LateAfter(Duration(day), time.Time{}, now))
-	require.Equal(t, d.First.Add(day), d.LateAfter(Duration(day), now.Add(1), now), "the clock was wrong")
+	require.Equal(t, now.Add(day), d.LateAfter(calendar.Duration(day), now, now))
+	require.Equal(t, d.First.Add(day), d.LateAfter(calendar.Duration(day), time.Time{}, now))
+	require.Equal(t, d.First.Add(day), d.LateAfter(calendar.Duration(day), now.Add(1), now), "the clock was wrong")
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/replicate/calendar"
 )
 
 // Freeze is an application to freeze on the source's host while snapshots of its datasets are
@@ -18,7 +19,7 @@ type Freeze struct {
 	// Datasets are patterns of the application's datasets (see SelectsName); empty means all.
 	Datasets []string `toml:"datasets,omitempty"`
 	// Timeout is the maximum time that it stays frozen; 0 = 30 seconds.
-	Timeout Duration `toml:"timeout,omitempty"`
+	Timeout calendar.Duration `toml:"timeout,omitempty"`
 	// OnFailure is "stop", which takes no snapshot if the freeze fails, or "continue", which takes
 	// it anyway; "" = stop.
 	OnFailure string `toml:"on_failure,omitempty"`

@@ -5,12 +5,13 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
 // needs holds, by the name of a source dataset, the versions that each of its targets needs: by GUID,
 // with the reason.
-type needs map[string][]map[uint64]string
+type needs map[string][]map[uint64]retention.Reason
 
 // neededBy returns the needs of the targets after the holds were moved.
 func neededBy(j *Job, pairs []*pair, moved []*HoldChange, now time.Time) needs {
@@ -23,7 +24,7 @@ func neededBy(j *Job, pairs []*pair, moved []*HoldChange, now time.Time) needs {
 		a := cmp.Or(after[p.target.Name][name], p.known)
 		need := p.needed(a)
 		if p.target.expired(j, a, now) && hasBookmark(p.source, a.BaseGUID) {
-			need[a.BaseGUID] = bookmarkSuffices
+			need[a.BaseGUID] = retention.Reason{Kind: retention.BookmarkSuffices}
 		}
 		out[name] = append(out[name], need)
 	}
@@ -32,52 +33,53 @@ func neededBy(j *Job, pairs []*pair, moved []*HoldChange, now time.Time) needs {
 
 // needed returns the base of the copy, and the snapshots that an interrupted transfer still needs.
 // If the target was not reached, it uses a, the state of the copy.
-func (p *pair) needed(a *CopyState) map[uint64]string {
-	out, t := map[uint64]string{}, p.target
+func (p *pair) needed(a *CopyState) map[uint64]retention.Reason {
+	out, t := map[uint64]retention.Reason{}, p.target
+	base, sent := retention.Reason{Kind: retention.IncrementalSource, Of: t.Name}, retention.Reason{Kind: retention.BeingSent, Of: t.Name}
 	if a.BaseGUID != 0 {
-		out[a.BaseGUID] = "incremental source for " + t.Name
+		out[a.BaseGUID] = base
 	}
 	if t.Listing == nil || t.Failed || t.Cut[p.source.Name] {
 		// Any snapshot of the stream may be the target's most recent one.
 		for _, v := range p.source.Versions { // also the bookmarks of destroyed ones
 			if v.CreateTXG > txgOf(p.source, a.BaseGUID) && v.CreateTXG <= a.Sending {
-				out[v.GUID] = "being sent to " + t.Name
+				out[v.GUID] = sent
 			}
 		}
 	}
 	for guid := range t.Partial {
-		out[guid] = "being sent to " + t.Name
+		out[guid] = sent
 	}
 	if p.copied != nil {
-		if base, ok := CommonSnapshot(p.source, p.copied); ok {
-			out[base.GUID] = "incremental source for " + t.Name
+		if common, ok := CommonSnapshot(p.source, p.copied); ok {
+			out[common.GUID] = base
 		}
 	}
 	return out
 }
 
 // protected returns the versions of the copy that pruning must keep, by GUID, with the reason.
-func (p *pair) protected() map[uint64]string {
+func (p *pair) protected() map[uint64]retention.Reason {
 	out := p.target.unsent(p.copied)
 	for guid := range p.target.Partial {
-		out[guid] = "an interrupted receive needs it"
+		out[guid] = retention.Reason{Kind: retention.InterruptedReceive}
 	}
 	if base, ok := CommonSnapshot(p.source, p.copied); ok {
-		out[base.GUID] = "incremental source of the next run"
+		out[base.GUID] = retention.Reason{Kind: retention.NextIncremental}
 		return out
 	}
 	for _, v := range p.copied.Versions { // a dataset that zxfer did not copy
-		out[v.GUID] = "the source lacks these snapshots"
+		out[v.GUID] = retention.Reason{Kind: retention.SourceLacks}
 	}
 	return out
 }
 
 // of returns the snapshots of a source dataset that any target needs.
-func (n needs) of(dataset string) map[uint64]string {
-	out := map[uint64]string{}
+func (n needs) of(dataset string) map[uint64]retention.Reason {
+	out := map[uint64]retention.Reason{}
 	for _, versions := range n[dataset] {
 		for guid, why := range versions {
-			if why != bookmarkSuffices {
+			if why.Kind != retention.BookmarkSuffices {
 				out[guid] = why
 			}
 		}
@@ -93,7 +95,7 @@ func (n needs) staleBookmarks(job string, datasets []*zfs.Dataset) (stale []stri
 		for _, versions := range n[d.Name] {
 			at := uint64(0)
 			for _, v := range d.Versions {
-				if versions[v.GUID] != "" {
+				if versions[v.GUID].Kind != retention.NoReason {
 					own[v.GUID], at = true, max(at, v.CreateTXG)
 				}
 			}

@@ -3,6 +3,8 @@ package replicate
 import (
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -12,7 +14,7 @@ type Mirror struct {
 	// destroys; nil = 100.
 	Limit *int `toml:"limit,omitempty"`
 	// Gone is the grace period before a run destroys an orphan. 0, written "keep", means never.
-	Gone Grace `toml:"gone,omitempty"`
+	Gone calendar.Grace `toml:"gone,omitempty"`
 }
 
 // LimitOrDefault returns Limit or its default.
@@ -37,12 +39,12 @@ func (s *side) mirrorSnapshots(p *Pruning) {
 			switch why := c.protected[have.GUID]; {
 			case s.exists[have.GUID] || !s.scope.Has(have.Name):
 			case c.source.Inconsistent() || s.scope.Count(c.source) == 0:
-				p.KeepReasons[have.In(c.dataset.Name)] = "the source lists no snapshot"
-			case why != "":
+				p.KeepReasons[have.In(c.dataset.Name)] = retention.Reason{Kind: retention.SourceEmpty}
+			case why.Kind != retention.NoReason:
 				p.Protected++
 				p.KeepReasons[have.In(c.dataset.Name)] = why
 			case have.CreateTXG > base.CreateTXG:
-				p.KeepReasons[have.In(c.dataset.Name)] = "newer than the most recent common snapshot"
+				p.KeepReasons[have.In(c.dataset.Name)] = retention.Reason{Kind: retention.NewerThanCommon}
 			default:
 				deleted = append(deleted, have)
 			}

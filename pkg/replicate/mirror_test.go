@@ -56,7 +56,7 @@ func TestMirror(t *testing.T) {
 			if tt.stays == nil {
 				tt.stays = map[string]string{}
 			}
-			require.Equal(t, tt.stays, p.KeepReasons)
+			require.Equal(t, tt.stays, texts(p.KeepReasons))
 			require.Equal(t, len(v.Targets[0].Listing.Datasets[0].Snapshots())-len(tt.remove), p.Kept)
 			require.Equal(t, tt.refused != "", p.Refused)
 			require.Contains(t, p.Error, tt.refused)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -136,7 +137,7 @@ func (s *side) destroyOrphans(p *Pruning) {
 		if d == nil || d.GUID != o.GUID {
 			continue
 		}
-		if why := s.keepReason(d, planned); why != "" {
+		if why := s.keepReason(d, planned); why.Kind != retention.NoReason {
 			p.KeepReasons[d.Name] = why
 			continue
 		}
@@ -172,31 +173,32 @@ func (s *State) OrphansAt(target string) (all []*Orphan) {
 	return all
 }
 
-// keepReason returns why an orphan must be kept, or "" if it may be destroyed.
-func (s *side) keepReason(d *zfs.Dataset, planned map[string]bool) string {
+// keepReason returns why an orphan must be kept, or no reason if it may be destroyed.
+func (s *side) keepReason(d *zfs.Dataset, planned map[string]bool) retention.Reason {
 	for _, below := range s.orphans.Datasets {
 		if strings.HasPrefix(below.Name, d.Name+"/") && !planned[below.Name] {
-			return below.Name + ", a descendant, is kept"
+			return retention.Reason{Kind: retention.DescendantKept, Of: below.Name}
 		}
 	}
 	for _, have := range d.Snapshots() {
 		if !s.scope.Has(have.Name) {
-			return "@" + have.Name + " does not belong to the job"
+			return retention.Reason{Kind: retention.ForeignSnapshot, Of: have.Name}
 		}
 	}
 	unsent := s.target.unsent(d)
 	for _, have := range d.Snapshots() {
-		if why := unsent[have.GUID]; why != "" {
-			return "@" + have.Name + " is kept: " + why
+		if why := unsent[have.GUID]; why.Kind != retention.NoReason {
+			why.Snapshot = have.Name
+			return why
 		}
 	}
 	switch {
 	case d.ResumeToken() != "" || d.Inconsistent():
-		return "a receive into it was interrupted"
+		return retention.Reason{Kind: retention.ReceiveInterrupted}
 	case len(d.Snapshots()) > 0 && d.Modified():
-		return "it was modified since its most recent snapshot"
+		return retention.Reason{Kind: retention.ModifiedCopy}
 	}
-	return ""
+	return retention.Reason{}
 }
 
 // DropOrphan drops an orphan that was destroyed.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/zfs"
 )
 
@@ -79,7 +80,7 @@ func TestGracePeriod(t *testing.T) {
 		require.Equal(t, tt.want, g.Waited)
 		require.Equal(t, tt.now, g.Seen)
 	}
-	mirror := &Target{Mirror: &Mirror{Gone: Grace(grace)}}
+	mirror := &Target{Mirror: &Mirror{Gone: calendar.Grace(grace)}}
 	require.Equal(t, hour(1000).Add(grace-54*time.Hour), g.Due(mirror))
 	g.Waited = 2 * grace
 	require.Equal(t, hour(1000), g.Due(mirror))
@@ -178,7 +179,7 @@ func TestDestroyOrphans(t *testing.T) {
 			if tt.stays == nil {
 				tt.stays = map[string]string{}
 			}
-			require.Equal(t, tt.stays, p.KeepReasons)
+			require.Equal(t, tt.stays, texts(p.KeepReasons))
 			if len(p.OrphanRequests) > 0 {
 				last := p.OrphanRequests[len(p.OrphanRequests)-1]
 				require.Equal(t, Tag("j", "near"), last.Tag)

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/size"
 	"zxfer/pkg/testenv"
 )
@@ -31,8 +33,8 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	j := f.Find("home")
 	require.NotNil(t, j)
-	require.Equal(t, &Grid{Last: 3, Hourly: 36}, j.Retention)
-	require.Equal(t, Duration(2*time.Minute), j.Jitter)
+	require.Equal(t, &retention.Grid{Last: 3, Hourly: 36}, j.Retention)
+	require.Equal(t, calendar.Duration(2*time.Minute), j.Jitter)
 	require.Equal(t, 0, *j.Retries)
 	require.Equal(t, size.Size(50<<20), j.Transfer.Bandwidth)
 	require.Len(t, j.Targets, 2)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -23,7 +24,7 @@ type side struct {
 	name       string
 	job        *Job
 	scope      *Scope
-	grid       *Grid // nil if the mirror decides
+	grid       *retention.Grid // nil if the mirror decides
 	candidates []candidate
 	now        time.Time
 	noLimit    bool
@@ -40,16 +41,16 @@ type side struct {
 
 // candidate is a dataset to prune.
 type candidate struct {
-	source, dataset *zfs.Dataset      // the original, and the dataset itself
-	state           *DatasetState     // of the original; never nil
-	protected       map[uint64]string // versions to keep, by GUID, with the reason
+	source, dataset *zfs.Dataset                // the original, and the dataset itself
+	state           *DatasetState               // of the original; never nil
+	protected       map[uint64]retention.Reason // versions to keep, by GUID, with the reason
 	fingerprint     string
 }
 
 // sides returns the listed sides on which the job prunes. Copies of datasets that the source lacks,
 // or that the target does not take, are no candidates.
 func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
-	add := func(name string, g *Grid) *side {
+	add := func(name string, g *retention.Grid) *side {
 		s := &side{name: name, job: v.Job, scope: v.Scope, grid: g, now: v.Now, noLimit: v.NoLimit,
 			created: v.Created[name], queryError: v.QueryErrors[name]}
 		all = append(all, s)
@@ -90,7 +91,7 @@ func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
 // to query.
 func (s *side) prune() (p *Pruning, ask []string) {
 	p = &Pruning{Side: s.name, Mirror: s.grid == nil, Remove: []string{}, Held: []string{},
-		KeepReasons: map[string]string{}, Results: map[string]*PruneResult{}}
+		KeepReasons: map[string]retention.Reason{}, Results: map[string]*PruneResult{}}
 	if p.Mirror {
 		s.mirrorSnapshots(p)
 	} else if ask = s.applyGrid(p); len(ask) > 0 {
@@ -132,7 +133,7 @@ func (s *side) applyGrid(p *Pruning) (ask []string) {
 // pruneOne applies the grid to one dataset.
 func (s *side) pruneOne(p *Pruning, c *candidate) *PruneResult {
 	past, name := *c.state.Histories[s.name].ForDataset(c.dataset.GUID), c.dataset.Name
-	found := s.grid.Prunable(c.dataset, s.scope, s.created[name], c.protected, &past, s.now)
+	found := s.grid.Prunable(c.dataset, s.scope.Dates(s.created[name]), c.protected, &past, s.now)
 	if limit := s.job.PruneLimitOrDefault(); found.OverLimit > limit && !s.noLimit {
 		p.refuse("retention would unexpectedly destroy %s of %s, but prune_limit is %d per run",
 			english.Plural(found.OverLimit, "snapshot", ""), name, limit)
@@ -145,7 +146,7 @@ func (s *side) pruneOne(p *Pruning, c *candidate) *PruneResult {
 	}
 	p.Kept += s.scope.Count(c.dataset) - len(found.Remove)
 	for _, have := range c.dataset.Snapshots() {
-		if c.protected[have.GUID] != "" {
+		if c.protected[have.GUID].Kind != retention.NoReason {
 			p.Protected++
 		}
 	}
@@ -164,7 +165,7 @@ func (s *side) fingerprint(c *candidate) string {
 	latest, _ := c.dataset.Latest()
 	var protected []uint64
 	for _, have := range c.dataset.Versions {
-		if have.Kind == zfs.Snapshot && c.protected[have.GUID] != "" {
+		if have.Kind == zfs.Snapshot && c.protected[have.GUID].Kind != retention.NoReason {
 			protected = append(protected, have.GUID)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -27,7 +28,7 @@ type Pruning struct {
 
 	// KeepReasons holds the reasons to keep snapshots in the scope, by full name. It omits
 	// datasets without changes since an earlier run.
-	KeepReasons map[string]string `json:"-"`
+	KeepReasons map[string]retention.Reason `json:"-"`
 	// Removed counts the destroyed Datasets.
 	Removed int `json:"-"`
 	// OrphanRequests has the requests to destroy Datasets.
@@ -38,7 +39,7 @@ type Pruning struct {
 
 // PruneResult is knowledge about a dataset on one side.
 type PruneResult struct {
-	History *History
+	History *retention.History
 	// Fingerprint is the fingerprint of the decision's input if nothing is to destroy. While it is
 	// the same, later runs skip the dataset. "" = something is, or will be, to destroy.
 	Fingerprint string
@@ -88,7 +89,7 @@ func (s *State) RecordPruning(p *Pruning) {
 		known := s.Dataset(source)
 		if l.History != nil {
 			if known.Histories == nil {
-				known.Histories = map[string]*History{}
+				known.Histories = map[string]*retention.History{}
 			}
 			known.Histories[p.Side] = l.History
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -61,7 +62,7 @@ func TestPruneKeepsPartialState(t *testing.T) {
 	v.Targets[0].Partial = map[uint64]bool{1: true}
 	p := Decide(v).Prunings[0]
 	require.Equal(t, []string{"vault/t@2"}, p.Remove)
-	require.Equal(t, "an interrupted receive needs it", p.KeepReasons["vault/t@1"])
+	require.Equal(t, retention.Reason{Kind: retention.InterruptedReceive}, p.KeepReasons["vault/t@1"])
 	require.Equal(t, 2, p.Protected)
 }
 
@@ -79,9 +80,9 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 		"another snapshot":           {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
 		"destroyed snapshot":         {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
 		"another incremental source": {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
-		"another policy":             {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
+		"another policy":             {func(v *RunState) { v.Job.Retention = &retention.Grid{Last: 3} }, true},
 		"untrusted dates": {func(v *RunState) {
-			v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: untrusted}
+			v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: 0}
 		}, true},
 		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
 	} {
@@ -125,29 +126,29 @@ func TestPruneGoesOnAfterFailedTarget(t *testing.T) {
 // outside the scope with known times.
 func TestPruneKeepsTheNewest(t *testing.T) {
 	t.Parallel()
-	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
+	scope, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
 	require.NoError(t, err)
 	d := parseListing("tank@1 @2 @3").Datasets[0]
-	created := map[string]time.Time{"1": hour(1), "2": hour(2), "3": hour(3)}
-	g := &Grid{Also: []Also{{Names: []string{"none"}, Last: 1}}}
-	r := g.Prunable(d, s, created, nil, &History{}, hour(9))
+	dates := scope.Dates(map[string]time.Time{"1": hour(1), "2": hour(2), "3": hour(3)})
+	g := &retention.Grid{Also: []retention.Also{{Names: []string{"none"}, Last: 1}}}
+	r := g.Prunable(d, dates, nil, &retention.History{}, hour(9))
 	require.Equal(t, []zfs.Version{d.Versions[0], d.Versions[1]}, r.Remove)
 	d = parseListing("tank@1 @2").Datasets[0]
-	r = g.Prunable(d, s, created, nil, &History{}, hour(9))
+	r = g.Prunable(d, dates, nil, &retention.History{}, hour(9))
 	require.Equal(t, []zfs.Version{d.Versions[0]}, r.Remove)
-	require.Equal(t, map[string]string{"2": "newest"}, r.KeepReasons)
+	require.Equal(t, map[string]string{"2": "newest"}, texts(r.KeepReasons))
 }
 
 // TestLearn expects that the state stores the history of a side, and drops a fingerprint that
 // expires with time.
 func TestLearn(t *testing.T) {
 	t.Parallel()
-	past := &History{Dataset: 7, Seen: 9}
+	past := &retention.History{Dataset: 7, Seen: 9}
 	s := &State{Datasets: map[string]*DatasetState{}}
 	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}})
 	s.RecordPruning(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}})
 	known := s.Datasets["tank"]
-	require.Equal(t, map[string]*History{"near": past}, known.Histories)
+	require.Equal(t, map[string]*retention.History{"near": past}, known.Histories)
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Copy("tank", "near").OriginalGUID)
 	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}})
@@ -161,10 +162,14 @@ func TestLearn(t *testing.T) {
 // for time.
 func TestComplete(t *testing.T) {
 	t.Parallel()
-	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
+	done, waiting := &retention.History{}, &retention.History{}
+	d := parseListing("tank@1 @2").Datasets[0]
+	for _, h := range []*retention.History{done, waiting} {
+		(&retention.Grid{Last: 1}).Prunable(d, func(string) (time.Time, bool) { return hour(1), true }, nil, h, hour(9))
+	}
 	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Complete()
-	require.EqualValues(t, 9, done.Kept)
-	require.Equal(t, []uint64{4}, done.ToDestroy)
+	require.Equal(t, d.Versions[1].CreateTXG, done.Kept)
+	require.Equal(t, []uint64{d.Versions[0].CreateTXG}, done.ToDestroy)
 	require.Zero(t, waiting.Kept)
 }
 
@@ -185,7 +190,7 @@ func TestPruneLimit(t *testing.T) {
 	t.Parallel()
 	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
 		v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
-		v.State.Dataset("tank").Histories = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+		v.State.Dataset("tank").Histories = map[string]*retention.History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 		p := Decide(v).Prunings[0]
 		require.Equal(t, refused, p.Refused, limit)
 		require.Equal(t, refused, fault.ClassOf(p.Failed()) == fault.Refused, limit)

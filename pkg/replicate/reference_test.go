@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/transport"
 )
 
@@ -213,7 +214,7 @@ func keyTypes() map[string]map[string]string {
 			}
 			below := strings.TrimPrefix(table+"."+key, ".")
 			switch {
-			case of == reflect.TypeFor[Duration](), of == reflect.TypeFor[Grace]():
+			case of == reflect.TypeFor[calendar.Duration](), of == reflect.TypeFor[calendar.Grace]():
 				out[table][key] = "time span"
 			case of == reflect.TypeFor[Fraction]():
 				out[table][key] = "percentage"

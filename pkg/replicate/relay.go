@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -216,8 +217,8 @@ func (v *Survey) forgetReceived() {
 
 // unsent returns the snapshots of a copy that a relay has not sent on, by GUID, with the reason. The oldest
 // bookmark of a relay is what its slowest target has. Without a bookmark it has sent nothing.
-func (t *Target) unsent(copied *zfs.Dataset) map[uint64]string {
-	out := map[uint64]string{}
+func (t *Target) unsent(copied *zfs.Dataset) map[uint64]retention.Reason {
+	out := map[uint64]retention.Reason{}
 	for _, job := range t.SentOnBy {
 		sent := uint64(0)
 		for _, v := range copied.Versions {
@@ -227,20 +228,18 @@ func (t *Target) unsent(copied *zfs.Dataset) map[uint64]string {
 			}
 		}
 		for _, s := range copied.Snapshots() {
-			if s.CreateTXG > sent && out[s.GUID] == "" {
-				out[s.GUID] = "job " + job + notSentOn
+			if s.CreateTXG > sent && out[s.GUID].Kind == retention.NoReason {
+				out[s.GUID] = retention.Reason{Kind: retention.NotSentOn, Of: job}
 			}
 		}
 	}
 	return out
 }
 
-const notSentOn = " has not sent it on"
-
 // Unsent returns the number of snapshots that a pruning keeps only because a relay has not sent them.
 func (p *Pruning) Unsent() (n int) {
 	for _, why := range p.KeepReasons {
-		if strings.HasSuffix(why, notSentOn) {
+		if why.Kind == retention.NotSentOn {
 			n++
 		}
 	}

@@ -49,6 +49,18 @@ func (s *Scope) Own(name string) (time.Time, bool) {
 	return s.naming.TimeOf(name)
 }
 
+// Dates returns a function that returns the date of a snapshot in the scope, for retention: in the name of one of the job's
+// own, or the time in created of an adopted one, if that is known.
+func (s *Scope) Dates(created map[string]time.Time) func(snapshot string) (time.Time, bool) {
+	return func(name string) (at time.Time, known bool) {
+		if at, known = s.Own(name); !known {
+			at, known = created[name]
+			known = known && s.Has(name)
+		}
+		return at, known
+	}
+}
+
 // Adopted returns the adopted snapshots of a dataset. Retention needs their creation times.
 func (s *Scope) Adopted(d *zfs.Dataset) []string {
 	var out []string

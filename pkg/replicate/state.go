@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -36,7 +37,7 @@ type DatasetState struct {
 	// for it. It has the most recent snapshot and the bases of the targets.
 	Consistent map[string]bool `json:"consistent,omitempty"`
 	// Histories holds the retention history, by side.
-	Histories map[string]*History `json:"past,omitempty"`
+	Histories map[string]*retention.History `json:"past,omitempty"`
 	// Targets holds the state of the copies, by target name.
 	Targets map[string]*CopyState `json:"targets"`
 	// Received is set if the job is a relay.

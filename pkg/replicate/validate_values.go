@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
@@ -140,12 +141,12 @@ func (f *faults) endpoint(key, s string, target bool) {
 	}
 }
 
-func (f *faults) grid(key string, g *Grid) {
+func (f *faults) grid(key string, g *retention.Grid) {
 	if g == nil {
 		return
 	}
-	for _, r := range g.rules() {
-		f.number(key+"."+r.name, r.count, 0, maxKept)
+	for _, r := range g.Rules() {
+		f.number(key+"."+r.Name, r.Count, 0, maxKept)
 	}
 	for _, a := range g.Also {
 		f.patterns(key+".also.names", a.Names)

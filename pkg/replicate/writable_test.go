@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/remedy"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
@@ -47,8 +48,8 @@ func TestWritableCopies(t *testing.T) {
 
 func TestWithoutRetention(t *testing.T) {
 	t.Parallel()
-	j := &Job{Snapshots: Snapshots{Take: "x"}, Targets: []Target{{Name: "a"}, {Name: "b", Retention: &Grid{Last: 1}}, {Name: "c", Mirror: &Mirror{}}}}
+	j := &Job{Snapshots: Snapshots{Take: "x"}, Targets: []Target{{Name: "a"}, {Name: "b", Retention: &retention.Grid{Last: 1}}, {Name: "c", Mirror: &Mirror{}}}}
 	require.Equal(t, []string{SourceSide, "a"}, j.WithoutRetention())
-	j.Retention, j.Targets = &Grid{Last: 1}, j.Targets[1:]
+	j.Retention, j.Targets = &retention.Grid{Last: 1}, j.Targets[1:]
 	require.Empty(t, j.WithoutRetention())
 }

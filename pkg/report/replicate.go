@@ -167,7 +167,7 @@ func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 		fmt.Fprintf(b, "    %s\n", oneLine(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.KeepReasons)) {
-		fmt.Fprintf(b, "    %s is kept: %s\n", oneLine(name), oneLine(p.KeepReasons[name]))
+		fmt.Fprintf(b, "    %s is kept: %s\n", oneLine(name), oneLine(p.KeepReasons[name].String()))
 	}
 }
 

@@ -116,7 +116,7 @@ func (d *drill) inTime(ctx context.Context) error {
 		return d.targets(ctx)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fault.Failf("set drill.deadline to a longer time, or drill.sample to a smaller part, in the job file",
-		"%w of %s", statedir.ErrDeadline, replicate.Duration(limit)))
+		"%w of %s", statedir.ErrDeadline, calendar.Duration(limit)))
 	defer cancel()
 	return d.targets(ctx)
 }

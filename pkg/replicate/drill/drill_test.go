@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 )
 
 // TestLimit expects that a drill with a schedule ends when it becomes late.
 func TestLimit(t *testing.T) {
 	t.Parallel()
-	hour := replicate.Duration(time.Hour)
+	hour := calendar.Duration(time.Hour)
 	for name, c := range map[string]struct {
 		drill *replicate.Drill
 		want  time.Duration

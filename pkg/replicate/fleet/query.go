@@ -13,6 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/status"
 )
 
@@ -84,7 +85,7 @@ func query(ctx context.Context, a Query, opts Options, decoding *sync.Mutex) *Ho
 	answer, err := opts.Ask(within, a)
 	if err != nil {
 		if errors.Is(within.Err(), context.DeadlineExceeded) {
-			err = fault.Failf("to wait longer, add --timeout 2m", "it did not answer within %s", replicate.Duration(opts.Timeout))
+			err = fault.Failf("to wait longer, add --timeout 2m", "it did not answer within %s", calendar.Duration(opts.Timeout))
 		}
 		h.setError(err)
 		return h

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -44,7 +45,7 @@ func TestHookErrorIsOneLine(t *testing.T) {
 // time.
 func TestHookTimeout(t *testing.T) {
 	t.Parallel()
-	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `sleep 100000 & wait`}, Timeout: replicate.Duration(200 * time.Millisecond)}
+	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `sleep 100000 & wait`}, Timeout: calendar.Duration(200 * time.Millisecond)}
 	err := Pipe(t.Context(), h, nil, nil)
 	require.ErrorContains(t, err, "did not end within 200ms")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
@@ -106,7 +107,7 @@ func firstRun(t *testing.T, j *replicate.Job, have []toolSnapshot, now time.Time
 		created[s.name] = s.at
 	}
 	out := map[string]bool{}
-	for _, v := range j.Retention.Prunable(d, scope, created, nil, &replicate.History{}, now).Remove {
+	for _, v := range j.Retention.Prunable(d, scope.Dates(created), nil, &retention.History{}, now).Remove {
 		out[v.Name] = true
 	}
 	return out
@@ -182,18 +183,18 @@ func TestFirstRunKeepsSanoidSnapshots(t *testing.T) {
 
 		grid := *j.Retention
 		grid.Also = nil
-		var own []replicate.Point
+		var own []retention.Point
 		for _, kind := range kinds() {
 			if m.keep[kind] > 0 { // the most frequent kind gives the schedule
 				for _, s := range m.all(kind, now) {
-					own = append(own, replicate.Point{Name: s.name, Time: s.at, Order: uint64(s.at.Unix())})
+					own = append(own, retention.Point{Name: s.name, Time: s.at, Order: uint64(s.at.Unix())})
 				}
 				break
 			}
 		}
 		if m.keep["hourly"] > 0 { // by the hour is more than needed
 			for _, s := range m.all("daily", now.AddDate(0, 0, -40)) {
-				own = append(own, replicate.Point{Name: s.name, Time: s.at, Order: uint64(s.at.Unix())})
+				own = append(own, retention.Point{Name: s.name, Time: s.at, Order: uint64(s.at.Unix())})
 			}
 		}
 		kept, reach := grid.Keep(own), now

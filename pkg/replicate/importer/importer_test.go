@@ -14,6 +14,8 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/testenv"
 )
 
@@ -198,8 +200,8 @@ func TestPackagedSanoid(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "zpoolname/parent2", f.Jobs[0].Source)
 	require.True(t, f.Jobs[0].Recursive)
-	day := replicate.Duration(24 * time.Hour)
-	require.Equal(t, &replicate.Grid{Hourly: 38, Daily: 32, Monthly: 6, Also: []replicate.Also{
+	day := calendar.Duration(24 * time.Hour)
+	require.Equal(t, &retention.Grid{Hourly: 38, Daily: 32, Monthly: 6, Also: []retention.Also{
 		{Names: []string{"autosnap_*_hourly"}, Last: 36, Age: 36 * day / 24},
 		{Names: []string{"autosnap_*_daily"}, Last: 30, Age: 30 * day},
 		{Names: []string{"autosnap_*_monthly"}, Last: 3, Age: 93 * day},

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 )
 
 // intervalEvent returns the calendar event for an interval. It returns false if the interval divides
@@ -85,18 +85,18 @@ const longest = 100 * 365 * day
 // rule is one period of a retention grid.
 type rule struct {
 	shortest time.Duration // shortest length of a period
-	count    func(*replicate.Grid) *int
+	count    func(*retention.Grid) *int
 }
 
 // ruleOf returns the rule that keeps one snapshot per span. It returns false for spans under an
 // hour.
 func ruleOf(span time.Duration) (rule, bool) {
 	for _, r := range []rule{
-		{365 * day, func(g *replicate.Grid) *int { return &g.Yearly }},
-		{28 * day, func(g *replicate.Grid) *int { return &g.Monthly }},
-		{7 * day, func(g *replicate.Grid) *int { return &g.Weekly }},
-		{day, func(g *replicate.Grid) *int { return &g.Daily }},
-		{time.Hour, func(g *replicate.Grid) *int { return &g.Hourly }},
+		{365 * day, func(g *retention.Grid) *int { return &g.Yearly }},
+		{28 * day, func(g *retention.Grid) *int { return &g.Monthly }},
+		{7 * day, func(g *retention.Grid) *int { return &g.Weekly }},
+		{day, func(g *retention.Grid) *int { return &g.Daily }},
+		{time.Hour, func(g *retention.Grid) *int { return &g.Hourly }},
 	} {
 		if span >= r.shortest {
 			return r, true
@@ -107,7 +107,7 @@ func ruleOf(span time.Duration) (rule, bool) {
 
 // reach raises the count of the rule so that it always covers span. The oldest and the current
 // period are incomplete, so they are added to those within span.
-func (r rule) reach(g *replicate.Grid, span time.Duration) {
+func (r rule) reach(g *retention.Grid, span time.Duration) {
 	raise(r.count(g), int((span+r.shortest-1)/r.shortest)+2)
 }
 

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 )
 
 // sanoidNames matches the names of sanoid's own snapshots. sanoid ignores others.
@@ -55,13 +56,13 @@ func sanoidPeriods() []string {
 // Its months have 31 days.
 //
 // https://github.com/jimsalterjrs/sanoid/blob/v2.1.0/sanoid (prune_snapshots)
-func (p *policy) grid() *replicate.Grid {
+func (p *policy) grid() *retention.Grid {
 	if !p.enabled("autoprune") || p.enabled("prune_defer") {
 		return nil
 	}
 	periods := map[string]time.Duration{"frequently": time.Duration(p.number("frequent_period")) * time.Minute, "hourly": time.Hour,
 		"daily": day, "weekly": 7 * day, "monthly": 31 * day, "yearly": 365*day + day/4}
-	g := &replicate.Grid{}
+	g := &retention.Grid{}
 	for _, kind := range sanoidPeriods() {
 		n, period := p.number(kind), max(periods[kind], time.Minute)
 		if n == 0 {
@@ -73,7 +74,7 @@ func (p *policy) grid() *replicate.Grid {
 		} else {
 			raise(&g.Last, n+1)
 		}
-		g.Also = append(g.Also, replicate.Also{Names: []string{"autosnap_*_" + kind}, Last: n, Age: replicate.Duration(span)})
+		g.Also = append(g.Also, retention.Also{Names: []string{"autosnap_*_" + kind}, Last: n, Age: calendar.Duration(span)})
 	}
 	if g.Empty() {
 		return nil

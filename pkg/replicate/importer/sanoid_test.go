@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/transport"
 )
 
@@ -24,12 +25,12 @@ func jobsOf(t *testing.T, kind Kind, text string) (*replicate.File, *Result) {
 }
 
 // numbers returns how many of each kind sanoid keeps.
-func numbers(t *testing.T, g *replicate.Grid) *replicate.Grid {
+func numbers(t *testing.T, g *retention.Grid) *retention.Grid {
 	t.Helper()
 	if g == nil {
 		return nil
 	}
-	out := &replicate.Grid{}
+	out := &retention.Grid{}
 	for _, a := range g.Also {
 		to := map[string]*int{"autosnap_*_frequently": &out.Last, "autosnap_*_hourly": &out.Hourly, "autosnap_*_daily": &out.Daily,
 			"autosnap_*_weekly": &out.Weekly, "autosnap_*_monthly": &out.Monthly, "autosnap_*_yearly": &out.Yearly}[a.Names[0]]
@@ -41,13 +42,13 @@ func numbers(t *testing.T, g *replicate.Grid) *replicate.Grid {
 
 func TestSanoidPolicies(t *testing.T) {
 	t.Parallel()
-	defaults := &replicate.Grid{Hourly: 48, Daily: 90, Monthly: 6}
+	defaults := &retention.Grid{Hourly: 48, Daily: 90, Monthly: 6}
 	tests := []struct {
 		name, text string
 		want       []replicate.Job // Source, Recursive, Exclude, Schedule, Retention in sanoid's numbers
 	}{
 		{"defaults", "[tank/a]\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
-		{"own template_default", "[tank/a]\n[template_default]\nhourly=5\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 5, Daily: 90, Monthly: 6}}}},
+		{"own template_default", "[tank/a]\n[template_default]\nhourly=5\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: &retention.Grid{Hourly: 5, Daily: 90, Monthly: 6}}}},
 		{"no autoprune", "[tank/a]\nautoprune=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly"}}},
 		{"pruning is deferred", "[tank/a]\nprune_defer=60\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly"}}},
 		{"no autosnap", "[tank/a]\nautosnap=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
@@ -60,20 +61,20 @@ func TestSanoidPolicies(t *testing.T) {
 		{"neither", "[tank/a]\nautosnap=no\nautoprune=no\n", nil},
 		{"nothing to take", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\n", nil},
 		{"at a minute", "[tank/a]\nhourly_min=7\n", []replicate.Job{{Source: "tank/a", Schedule: "*:07", Retention: defaults}}},
-		{"weekly", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\nweekly=4\nweekly_wday=7\n", []replicate.Job{{Source: "tank/a", Schedule: "Sun 23:30", Retention: &replicate.Grid{Weekly: 4}}}},
-		{"monthly", "[tank/a]\nhourly=0\ndaily=0\nmonthly_mday=2\n", []replicate.Job{{Source: "tank/a", Schedule: "*-*-02 00:00", Retention: &replicate.Grid{Monthly: 6}}}},
-		{"yearly", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\nyearly=2\n", []replicate.Job{{Source: "tank/a", Schedule: "*-01-01 00:00", Retention: &replicate.Grid{Yearly: 2}}}},
+		{"weekly", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\nweekly=4\nweekly_wday=7\n", []replicate.Job{{Source: "tank/a", Schedule: "Sun 23:30", Retention: &retention.Grid{Weekly: 4}}}},
+		{"monthly", "[tank/a]\nhourly=0\ndaily=0\nmonthly_mday=2\n", []replicate.Job{{Source: "tank/a", Schedule: "*-*-02 00:00", Retention: &retention.Grid{Monthly: 6}}}},
+		{"yearly", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\nyearly=2\n", []replicate.Job{{Source: "tank/a", Schedule: "*-01-01 00:00", Retention: &retention.Grid{Yearly: 2}}}},
 		{"path", "[anything]\npath = tank/a\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"an exception to recursive = zfs", "[tank]\nrecursive=zfs\n[tank/a]\nhourly=1\n", []replicate.Job{{Source: "tank", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"an exception before the rule", "[tank/a]\nhourly=1\n[tank]\nrecursive=yes\n", []replicate.Job{{Source: "tank", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"an exception without datasets below", "[tank]\nrecursive=yes\n[tank/a]\nhourly=1\nskip_children=yes\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
-			{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 1, Daily: 90, Monthly: 6}}}},
+			{Source: "tank/a", Schedule: "hourly", Retention: &retention.Grid{Hourly: 1, Daily: 90, Monthly: 6}}}},
 		{"nested", "[tank]\nrecursive=yes\n[tank/a]\nhourly=1\nrecursive=yes\n[tank/a/b]\nautosnap=no\nautoprune=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
-			{Source: "tank/a", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/b"}}, Schedule: "hourly", Retention: &replicate.Grid{Hourly: 1, Daily: 90, Monthly: 6}}}},
+			{Source: "tank/a", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/b"}}, Schedule: "hourly", Retention: &retention.Grid{Hourly: 1, Daily: 90, Monthly: 6}}}},
 		{"a section in two parts", "[tank/a]\nhourly=1\n[tank/b]\n[tank/a]\ndaily=2\n", []replicate.Job{
-			{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 1, Daily: 2, Monthly: 6}},
+			{Source: "tank/a", Schedule: "hourly", Retention: &retention.Grid{Hourly: 1, Daily: 2, Monthly: 6}},
 			{Source: "tank/b", Schedule: "hourly", Retention: defaults}}},
 	}
 	for _, tt := range tests {

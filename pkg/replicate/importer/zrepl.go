@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 )
 
 // zreplFile is a zrepl.yml. The Rest fields collect keys that are not converted.
@@ -182,7 +182,7 @@ func (z *zrepl) span(line int, s string) (time.Duration, error) {
 		n, _ := strconv.Atoi(weeks) // 0 is refused below
 		text = fmt.Sprintf("%dd", 7*n)
 	}
-	var d replicate.Duration
+	var d calendar.Duration
 	if err := d.UnmarshalText([]byte(text)); err != nil || d <= 0 || time.Duration(d) > longest {
 		return 0, fault.Usagef("write 10m, 1h, 14d or 2w", "%s: %q is not a time span", z.where(line), s)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 )
 
 // keepRule is a pruning rule of zrepl, which destroys what no rule keeps.
@@ -84,8 +85,8 @@ const (
 // retention converts pruning rules to a grid for snapshots whose names start with prefix. The grid
 // keeps at least what the rules keep. keep returns nil if everything is kept, or if the rules
 // cannot be converted, which adds an entry.
-func (z *zrepl) retention(d *draft, table string, rules []positioned[keepRule], prefix string) (*replicate.Grid, error) {
-	g, before := &replicate.Grid{}, replicate.Also{Names: []string{"*"}, Before: z.options.Now.UTC().Truncate(time.Second)}
+func (z *zrepl) retention(d *draft, table string, rules []positioned[keepRule], prefix string) (*retention.Grid, error) {
+	g, before := &retention.Grid{}, retention.Also{Names: []string{"*"}, Before: z.options.Now.UTC().Truncate(time.Second)}
 	why, everything := "", false
 	for _, r := range rules {
 		n := namesOf(r.value.Regex)
@@ -110,7 +111,7 @@ func (z *zrepl) retention(d *draft, table string, rules []positioned[keepRule], 
 			if err != nil {
 				return nil, err
 			}
-			before.Age = max(before.Age, replicate.Duration(addBuckets(g, buckets)))
+			before.Age = max(before.Age, calendar.Duration(addBuckets(g, buckets)))
 		default:
 			return nil, fault.Usagef("use grid, last_n, not_replicated or regex", "%s: keep rule of type %q", z.where(r.line), r.value.Type)
 		}
@@ -147,14 +148,14 @@ func (n names) all(prefix string) bool {
 
 // addBuckets makes g keep at least what buckets keep, and returns the time they cover. zrepl's
 // intervals follow each other, while the rules of a grid all count from now.
-func addBuckets(g *replicate.Grid, buckets []bucket) (end time.Duration) {
+func addBuckets(g *retention.Grid, buckets []bucket) (end time.Duration) {
 	for _, b := range buckets {
 		end = min(end+multiply(b.repeat, b.span), longest)
 		if r, ok := ruleOf(b.span); ok && b.keep == 1 {
 			r.reach(g, end)
 			continue
 		}
-		g.Also = append(g.Also, replicate.Also{Names: []string{"*"}, Age: replicate.Duration(end)})
+		g.Also = append(g.Also, retention.Also{Names: []string{"*"}, Age: calendar.Duration(end)})
 	}
 	return end
 }

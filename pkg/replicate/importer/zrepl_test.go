@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/size"
 )
 
@@ -88,11 +89,11 @@ func TestGridCoversZreplRetention(t *testing.T) {
 		now := date(rand.New(rand.NewPCG(uint64(i), 14)))
 		buckets, err := (&zrepl{}).grid(1, text)
 		require.NoError(t, err, text)
-		g := &replicate.Grid{}
+		g := &retention.Grid{}
 		end := addBuckets(g, buckets)
-		var points []replicate.Point
+		var points []retention.Point
 		for at := now; at.After(now.AddDate(-3, 0, 0)); at = at.Add(-30 * time.Minute) {
-			points = append(points, replicate.Point{Name: at.Format(time.RFC3339), Time: at, Order: uint64(at.Unix())})
+			points = append(points, retention.Point{Name: at.Format(time.RFC3339), Time: at, Order: uint64(at.Unix())})
 		}
 		kept, oldest := g.Keep(points), now
 		for _, p := range points {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/outcome"
@@ -27,7 +28,7 @@ func TestDrillDeadline(t *testing.T) {
 		require.NoError(t, err)
 		good := time.Unix(r.now, 0)
 		r.now += 3600
-		r.job.Drill.Deadline = replicate.Duration(200 * time.Millisecond)
+		r.job.Drill.Deadline = calendar.Duration(200 * time.Millisecond)
 		r.lie = func(files.Query, files.Digest) (files.Digest, error) {
 			time.Sleep(300 * time.Millisecond)
 			return files.Digest{}, errors.New("cut")
@@ -63,7 +64,7 @@ func TestDrillDeadline(t *testing.T) {
 func TestDrillDeadlineKeepsFinding(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // no clock of the machine
-		r, _, _ := drilled(t, &replicate.Drill{Deadline: replicate.Duration(200 * time.Millisecond)})
+		r, _, _ := drilled(t, &replicate.Drill{Deadline: calendar.Duration(200 * time.Millisecond)})
 		r.lie = func(files.Query, files.Digest) (files.Digest, error) {
 			time.Sleep(300 * time.Millisecond)
 			return files.Digest{}, nil

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
 // grown returns a replica whose next run moves holds and destroys snapshots on both sides.
 func grown(t *testing.T) *replica {
-	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &replicate.Grid{Last: 2}})
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &retention.Grid{Last: 2}})
 	for _, name := range []string{"s1", "s2"} {
 		r.snapshot("src", name)
 	}

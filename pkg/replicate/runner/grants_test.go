@@ -14,6 +14,8 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
@@ -64,17 +66,17 @@ func TestCheckKnowsGrants(t *testing.T) {
 		}},
 		"features of the target": {flags: full, change: func(j *replicate.Job) {
 			j.Targets[0].OnDivergence, j.Targets[0].OnRename, j.Targets[0].Retention = "rotate", "follow", nil
-			j.Targets[0].Mirror, j.Targets[0].Drill = &replicate.Mirror{Gone: replicate.Grace(90 * 24 * time.Hour)}, &replicate.Drill{}
+			j.Targets[0].Mirror, j.Targets[0].Drill = &replicate.Mirror{Gone: calendar.Grace(90 * 24 * time.Hour)}, &replicate.Drill{}
 		}, want: []string{`t on_divergence = "rotate": add --allow rotate=dst/copy`, `t on_rename = "follow": add --allow follow=dst/copy`,
 			"t mirror.gone: add --allow remove=dst/copy", "t drill: add --allow drill=dst/copy"}},
 		"features with grants": {flags: full + "--allow rotate=dst/copy --allow follow=dst --allow remove=dst --allow drill=dst", change: func(j *replicate.Job) {
 			j.Targets[0].OnDivergence, j.Targets[0].OnRename, j.Targets[0].Retention = "rotate", "follow", nil
-			j.Targets[0].Mirror, j.Targets[0].Drill = &replicate.Mirror{Gone: replicate.Grace(90 * 24 * time.Hour)}, &replicate.Drill{}
+			j.Targets[0].Mirror, j.Targets[0].Drill = &replicate.Mirror{Gone: calendar.Grace(90 * 24 * time.Hour)}, &replicate.Drill{}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}, Bookmarks: "common", Holds: "both"})
+			r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &retention.Grid{Last: 1}, Bookmarks: "common", Holds: "both"})
 			if c.change != nil {
 				c.change(r.job)
 			}

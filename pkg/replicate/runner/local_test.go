@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
@@ -41,7 +42,7 @@ func (r *replica) metrics(t *testing.T) string {
 // retention policy. It keeps held and foreign snapshots.
 func TestLocalJob(t *testing.T) {
 	t.Parallel()
-	r := localReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Hourly: 2, Daily: 2}})
+	r := localReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &retention.Grid{Hourly: 2, Daily: 2}})
 	require.True(t, r.status(t).Late, "it never ran")
 	r.snapshot("src/a", "mine")
 	for i := range 30 { // from 08:00 on the 1st to 13:00 on the 2nd
@@ -73,7 +74,7 @@ func TestLocalJob(t *testing.T) {
 // listed again.
 func TestLocalUnchanged(t *testing.T) {
 	t.Parallel()
-	r := localReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}})
+	r := localReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &retention.Grid{Last: 2}})
 	for _, n := range strings.Split("bcdefgh", "") {
 		r.Create("src/"+n, nil)
 	}
@@ -147,7 +148,7 @@ func TestLocalSnapshotFails(t *testing.T) {
 // that gets a target behaves like any other.
 func TestAddedAndRemovedTargets(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}})
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &retention.Grid{Last: 1}})
 	targets := r.job.Targets
 	r.run(t)
 	r.now += 3600

@@ -12,12 +12,14 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
 
-const tenDays = replicate.Grace(10 * 24 * time.Hour)
+const tenDays = calendar.Grace(10 * 24 * time.Hour)
 
 // mirrorReplica returns a replica with copies of @s1 to @s5 of both datasets, for a job with mirror.
 func mirrorReplica(t *testing.T, m replicate.Mirror) *replica {
@@ -301,7 +303,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 func TestRetentionAndOrphans(t *testing.T) {
 	t.Parallel()
 	r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
-	r.job.Targets[0].Retention = &replicate.Grid{Last: 4}
+	r.job.Targets[0].Retention = &retention.Grid{Last: 4}
 	r.drop("src", "s4")
 	r.unhold("src/a@s5")
 	r.Remove("src/a")

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/printable"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/hook"
 	"zxfer/pkg/replicate/notify"
@@ -217,7 +218,7 @@ const mailTimeout = time.Minute
 // SendMail sends a mail to the recipients of a job by the host's sendmail.
 func (r *Runner) SendMail(ctx context.Context, j *replicate.Job, subject, body string) error {
 	m := notify.Mail{To: j.Notify.Mail, Subject: subject, Body: body, Date: r.Env.Now()}
-	h := &replicate.Hook{Command: j.Notify.SendmailCommand(), Timeout: replicate.Duration(mailTimeout)}
+	h := &replicate.Hook{Command: j.Notify.SendmailCommand(), Timeout: calendar.Duration(mailTimeout)}
 	if err := hook.Pipe(context.WithoutCancel(ctx), h, []string{"LC_ALL=C"}, bytes.NewReader(m.Bytes())); err != nil {
 		return fmt.Errorf("mail: %w", err)
 	}

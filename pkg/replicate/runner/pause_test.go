@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
@@ -105,7 +106,7 @@ func TestDamagedPause(t *testing.T) {
 // pruned, that no operation reaches the target, and that the run after the pause sends an increment.
 func TestTransfersPaused(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 2}})
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &retention.Grid{Last: 2}})
 	r.run(t)
 	base, copied := r.names("src"), r.names("dst/copy")
 	require.Equal(t, base, copied)

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 )
 
 // snapshots returns the full names of all snapshots of both sides.
@@ -28,12 +29,12 @@ func TestPreviewPredictsRetention(t *testing.T) {
 	t.Parallel()
 	own := replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}
 	for name, j := range map[string]replicate.Job{
-		"own":             {Snapshots: own, Retention: &replicate.Grid{Last: 3}},
-		"own, hourly":     {Snapshots: own, Retention: &replicate.Grid{Hourly: 3, Last: 1}},
-		"without holds":   {Snapshots: own, Retention: &replicate.Grid{Last: 1}, Holds: "none", Bookmarks: "none"},
-		"own and foreign": {Snapshots: replicate.Snapshots{Take: own.Take, Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 3}},
-		"foreign":         {Snapshots: replicate.Snapshots{Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 4}},
-		"only if changed": {Snapshots: replicate.Snapshots{Take: own.Take, SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}},
+		"own":             {Snapshots: own, Retention: &retention.Grid{Last: 3}},
+		"own, hourly":     {Snapshots: own, Retention: &retention.Grid{Hourly: 3, Last: 1}},
+		"without holds":   {Snapshots: own, Retention: &retention.Grid{Last: 1}, Holds: "none", Bookmarks: "none"},
+		"own and foreign": {Snapshots: replicate.Snapshots{Take: own.Take, Adopt: []string{"other*"}}, Retention: &retention.Grid{Last: 3}},
+		"foreign":         {Snapshots: replicate.Snapshots{Adopt: []string{"other*"}}, Retention: &retention.Grid{Last: 4}},
+		"only if changed": {Snapshots: replicate.Snapshots{Take: own.Take, SkipUnchanged: true}, Retention: &retention.Grid{Last: 2}},
 	} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -27,7 +28,7 @@ func TestBusyOf(t *testing.T) {
 func TestPruneLimit(t *testing.T) {
 	t.Parallel()
 	limit := 3
-	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 9}, PruneLimit: &limit})
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &retention.Grid{Last: 9}, PruneLimit: &limit})
 	r.job.Targets = nil
 	flags := " --config my.toml"
 	runner := func() *Runner { run := r.runner(t); run.Env.Flags = flags; return run }

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
@@ -172,7 +173,7 @@ func TestRelayLimit(t *testing.T) {
 		limit    time.Duration
 		late     bool
 	}{{"*:20", 26 * time.Hour, false}, {"*:20", 4 * time.Hour, true}, {"", 4 * time.Hour, true}, {"", 26 * time.Hour, false}, {"", 0, false}, {"daily", 4 * time.Hour, true}} {
-		r.on.job.Schedule, r.on.job.Snapshots.Late = c.schedule, replicate.Duration(c.limit)
+		r.on.job.Schedule, r.on.job.Snapshots.Late = c.schedule, calendar.Duration(c.limit)
 		js := r.at(12, 30)
 		require.Equal(t, c.late, js.Late, c)
 		require.Equal(t, c.late, len(js.Problems) > 0, c)

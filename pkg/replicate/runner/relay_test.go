@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
@@ -99,7 +100,7 @@ func TestRelayRetentionKeepsUnsent(t *testing.T) {
 	p, err := r.runner(t).Preview(t.Context(), r.job)
 	require.NoError(t, err)
 	require.Equal(t, "t", p.Prunings[len(p.Prunings)-1].Side)
-	require.Equal(t, "job relay has not sent it on", p.Prunings[len(p.Prunings)-1].KeepReasons["dst/copy@s3"])
+	require.Equal(t, "job relay has not sent it on", p.Prunings[len(p.Prunings)-1].KeepReasons["dst/copy@s3"].String())
 	r.away = ""
 	r.takeAll("s9")
 	r.first(t)
@@ -114,7 +115,7 @@ func TestRelayRetentionKeepsUnsent(t *testing.T) {
 func TestRelayKeepsUnsentDataset(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t)
-	r.job.Targets[0].Retention, r.job.Targets[0].Mirror = nil, &replicate.Mirror{Gone: replicate.Grace(time.Hour)}
+	r.job.Targets[0].Retention, r.job.Targets[0].Mirror = nil, &replicate.Mirror{Gone: calendar.Grace(time.Hour)}
 	r.takeAll("s1")
 	r.first(t)
 	r.Edit(func(all map[string]*zfs.Dataset) { delete(all, "src/a") })
@@ -128,7 +129,7 @@ func TestRelayKeepsUnsentDataset(t *testing.T) {
 	require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	all, err := r.runner(t).Prune(t.Context(), r.job, true, false)
 	require.NoError(t, err)
-	require.Equal(t, "@s1 is kept: job relay has not sent it on", all[len(all)-1].KeepReasons["dst/copy/a"])
+	require.Equal(t, "@s1 is kept: job relay has not sent it on", all[len(all)-1].KeepReasons["dst/copy/a"].String())
 	require.Equal(t, outcome.Done, r.then(t).Outcome)
 	hours()
 	require.Contains(t, r.datasets("dst"), "dst/copy/a")

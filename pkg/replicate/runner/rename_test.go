@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
@@ -324,7 +325,7 @@ func TestFollowOtherTarget(t *testing.T) {
 func TestFollowMovesOrphans(t *testing.T) {
 	t.Parallel()
 	r := renaming(t)
-	r.job.Targets[0].Mirror = &replicate.Mirror{Gone: replicate.Grace(1000 * time.Hour)}
+	r.job.Targets[0].Mirror = &replicate.Mirror{Gone: calendar.Grace(1000 * time.Hour)}
 	r.Edit(func(all map[string]*zfs.Dataset) { delete(all, "src/a/x") })
 	r.takeAll("s2")
 	r.run(t)

@@ -9,6 +9,8 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
 )
@@ -33,7 +35,7 @@ func selectingReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
 	r.job.Targets = append(r.job.Targets, replicate.Target{Name: "u", To: "dst/u", Selection: replicate.Selection{Property: "my:backup", Exclude: []string{"re:tmp"}},
-		Retention: &replicate.Grid{Last: 2}})
+		Retention: &retention.Grid{Last: 2}})
 	for _, d := range []string{"src/b", "src/b/c", "src/b/tmp1"} {
 		r.Create(d, nil)
 	}
@@ -149,10 +151,10 @@ func TestTargetSnapshotSelection(t *testing.T) {
 	r.job.Targets = []replicate.Target{
 		target("all", replicate.TargetSnapshots{}),
 		target("two", replicate.TargetSnapshots{SnapshotLimits: replicate.SnapshotLimits{Newest: 2}}),
-		target("since", replicate.TargetSnapshots{SnapshotLimits: replicate.SnapshotLimits{Since: replicate.Duration(24 * time.Hour)}}),
+		target("since", replicate.TargetSnapshots{SnapshotLimits: replicate.SnapshotLimits{Since: calendar.Duration(24 * time.Hour)}}),
 		target("daily", replicate.TargetSnapshots{Only: []string{"re:^d"}}),
 	}
-	r.job.Targets[1].Retention = &replicate.Grid{Last: 3}
+	r.job.Targets[1].Retention = &retention.Grid{Last: 3}
 	for _, s := range []string{"d1", "h1", "h2", "h3", "d2", "h4"} {
 		r.everywhere(s)
 	}

@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -29,7 +30,7 @@ func TestInterruptedThenUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	none := 0
-	r.job.Retries, r.job.Retention, r.job.Targets[0].Retention = &none, &replicate.Grid{Last: 2}, nil
+	r.job.Retries, r.job.Retention, r.job.Targets[0].Retention = &none, &retention.Grid{Last: 2}, nil
 	take := func(from, to int) {
 		for i := from; i <= to; i++ {
 			r.snapshot("src", fmt.Sprint("s", i))

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -158,7 +159,7 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 
 	}
 	r.job.Holds = "none"
-	r.job.Retention = &replicate.Grid{Last: 1}
+	r.job.Retention = &retention.Grid{Last: 1}
 	r.snapshot("src/a", "s2")
 	r.now += 10
 	r.run(t)
@@ -220,7 +221,7 @@ func TestRenamedDatasetKeepsIncrementalSource(t *testing.T) {
 func TestKeptBookmarks(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
-	r.job.Holds, r.job.Retention = "none", &replicate.Grid{Last: 1}
+	r.job.Holds, r.job.Retention = "none", &retention.Grid{Last: 1}
 	r.job.Targets = []replicate.Target{{Name: "t", To: "dst/copy"}, {Name: "u", To: "dst/other"}}
 	r.snapshot("src", "s1")
 	r.run(t)
@@ -253,7 +254,7 @@ func TestInterruptedReceiveKeepsSnapshots(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	none := 0
-	r.job.Retries, r.job.Retention = &none, &replicate.Grid{Last: 1}
+	r.job.Retries, r.job.Retention = &none, &retention.Grid{Last: 1}
 	r.snapshot("src", "s1")
 	r.run(t)
 	r.Write("src", []byte("what comes of it is kept"))

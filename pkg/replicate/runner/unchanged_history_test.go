@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -22,10 +23,10 @@ func TestUnchangedHistories(t *testing.T) {
 	t.Parallel()
 	jobs := map[string]replicate.Job{
 		"adopt": adopting(),
-		"take":  {Snapshots: replicate.Snapshots{Take: "s%Y%m%d%H%M%S", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}},
+		"take":  {Snapshots: replicate.Snapshots{Take: "s%Y%m%d%H%M%S", SkipUnchanged: true}, Retention: &retention.Grid{Last: 2}},
 	}
 	choice := adopting()
-	choice.Targets = []replicate.Target{{Name: "u", To: "far/u", Retention: &replicate.Grid{Last: 3}, Selection: replicate.Selection{Property: "my:u"},
+	choice.Targets = []replicate.Target{{Name: "u", To: "far/u", Retention: &retention.Grid{Last: 3}, Selection: replicate.Selection{Property: "my:u"},
 		Snapshots: replicate.TargetSnapshots{Only: []string{"re:[0-9]$"}, SnapshotLimits: replicate.SnapshotLimits{Newest: 2}}}}
 	jobs["choice"] = choice
 	for name, j := range jobs {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -29,7 +30,7 @@ func (r *replica) runUntilUnchanged(t *testing.T) {
 }
 
 func adopting() replicate.Job {
-	return replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &replicate.Grid{Last: 3}}
+	return replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &retention.Grid{Last: 3}}
 }
 
 // unchangedReplica returns a replica whose datasets are all up to date: src, src/a … src/h, each

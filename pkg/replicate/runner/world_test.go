@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
@@ -47,7 +48,7 @@ func newReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	j.Name, j.Source, j.Recursive, j.Parallel = "j", "src", true, 1
 	others := j.Targets // in separate pools
-	j.Targets = append([]replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}, others...)
+	j.Targets = append([]replicate.Target{{Name: "t", To: "dst/copy", Retention: &retention.Grid{Last: 2}}}, others...)
 	r := &replica{Host: zfsmem.New("src", "src/a", "dst"), t: t, job: &j, dir: t.TempDir(), now: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC).Unix()}
 	r.Now, r.Files = func() int64 { return r.now }, t.TempDir()
 	for _, o := range others {

@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -142,7 +143,7 @@ func TestLagLevels(t *testing.T) {
 	t.Parallel()
 	st := stateAfterRun(outcome.Done)
 	recordResult(st, "tank", "near", nil)
-	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, statusTimes{now: st.LastRun.Started.Add(3 * time.Hour)})
+	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: calendar.Duration(time.Minute)}, st, statusTimes{now: st.LastRun.Started.Add(3 * time.Hour)})
 	require.Equal(t, 2*time.Hour.Seconds(), js.Lag)
 	require.Equal(t, 16*time.Minute.Seconds(), js.LagWarning)
 	require.Equal(t, 76*time.Minute.Seconds(), js.LagCritical)

@@ -14,12 +14,13 @@ import (
 
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/testenv"
 )
 
 func file() *replicate.File {
 	return &replicate.File{Jobs: []replicate.Job{
-		{Name: "home", Source: "tank/home", Schedule: "hourly", Jitter: replicate.Duration(2 * time.Minute), Targets: []replicate.Target{{Name: "near", To: "vault:pool"}}},
+		{Name: "home", Source: "tank/home", Schedule: "hourly", Jitter: calendar.Duration(2 * time.Minute), Targets: []replicate.Target{{Name: "near", To: "vault:pool"}}},
 		{Name: "by-hand", Source: "tank/x"},
 		{Name: "user_1", Source: "tank/y", Schedule: "Mon..Fri 06:30", User: "backup"},
 	}}

@@ -1,4 +1,4 @@
-package replicate
+package retention
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
@@ -168,10 +168,10 @@ func TestKeepAlso(t *testing.T) {
 		"names alone":              {[]Also{{Names: a}}, nil},
 		"the newest":               {[]Also{{Names: a, Last: 2}}, []string{"a2", "a4"}},
 		"more than exist":          {[]Also{{Names: a, Last: 9}}, []string{"a0", "a2", "a4"}},
-		"an age that matches none": {[]Also{{Names: a, Age: Duration(time.Hour - 1)}}, nil},
-		"an age that just reaches": {[]Also{{Names: a, Age: Duration(3 * time.Hour)}}, []string{"a2", "a4"}},
-		"an age that just misses":  {[]Also{{Names: a, Age: Duration(3*time.Hour - 1)}}, []string{"a4"}},
-		"age or number":            {[]Also{{Names: a, Last: 2, Age: Duration(time.Hour)}}, []string{"a2", "a4"}},
+		"an age that matches none": {[]Also{{Names: a, Age: calendar.Duration(time.Hour - 1)}}, nil},
+		"an age that just reaches": {[]Also{{Names: a, Age: calendar.Duration(3 * time.Hour)}}, []string{"a2", "a4"}},
+		"an age that just misses":  {[]Also{{Names: a, Age: calendar.Duration(3*time.Hour - 1)}}, []string{"a4"}},
+		"age or number":            {[]Also{{Names: a, Last: 2, Age: calendar.Duration(time.Hour)}}, []string{"a2", "a4"}},
 		"before a time":            {[]Also{{Names: a, Last: 1, Before: start.Add(4 * time.Hour)}}, []string{"a2"}},
 		"a moment later":           {[]Also{{Names: a, Last: 1, Before: start.Add(4*time.Hour + 1)}}, []string{"a4"}},
 		"two rules":                {[]Also{{Names: a, Last: 1}, {Names: []string{"b*"}, Last: 1}}, []string{"a4", "b5"}},
@@ -232,8 +232,8 @@ func TestPeriodsOfManyYears(t *testing.T) {
 		"monthly": func(at time.Time) string { return at.Format("2006-01") },
 		"yearly":  func(at time.Time) string { return at.Format("2006") },
 	}
-	for _, r := range (&Grid{}).rules() {
-		want := calendar[r.name]
+	for _, r := range (&Grid{}).Rules() {
+		want := calendar[r.Name]
 		if r.period == nil {
 			continue
 		}
@@ -247,8 +247,8 @@ func TestPeriodsOfManyYears(t *testing.T) {
 				if _, known := periods[name]; !known {
 					periods[name] = period
 				}
-				require.Equal(t, name, names[period], "%s %s", r.name, at)
-				require.Equal(t, periods[name], period, "%s %s", r.name, at)
+				require.Equal(t, name, names[period], "%s %s", r.Name, at)
+				require.Equal(t, periods[name], period, "%s %s", r.Name, at)
 			}
 		}
 	}
@@ -259,24 +259,17 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 2026))
 	removed := 0
 	for range 300 {
-		j := &Job{Name: "j", Snapshots: Snapshots{Take: "own-%Y%m%d%H%M", Adopt: []string{"auto-*"}}}
-		s, err := j.Scope()
-		require.NoError(t, err)
 		g := &Grid{Last: r.IntN(4), Hourly: r.IntN(20), Daily: r.IntN(10), Weekly: r.IntN(4), Monthly: r.IntN(3)}
 		source := &zfs.Dataset{Name: "tank/a"}
 		created := map[string]time.Time{}
 		var ours []Point
 		seen := map[string]bool{}
 		for i, p := range randomPoints(r, 80) {
-			name := s.Naming().At(p.Time)
-			switch r.IntN(6) {
-			case 0:
+			name := p.Time.Format("own-200601021504")
+			if r.IntN(3) == 0 { // outside the scope, or of an unknown time
 				name = fmt.Sprintf("manual-%d", i)
-			case 1:
-				name = fmt.Sprintf("auto-%d", i)
-				created[name] = p.Time
-			case 2:
-				name = fmt.Sprintf("auto-unknown-%d", i) // unknown creation time
+			} else if !seen[name] {
+				created[name] = p.Time.Truncate(time.Minute)
 			}
 			if seen[name] {
 				continue
@@ -284,26 +277,13 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 			seen[name] = true
 			v := zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: uint64(1000 + i), CreateTXG: uint64(10 + i)}
 			source.Versions = append(source.Versions, v)
-			at, own := s.Own(name)
-			if !own {
-				at = created[name]
-			}
-			if !at.IsZero() {
+			if at, known := created[name]; known {
 				ours = append(ours, Point{Name: name, Time: at, Order: v.CreateTXG})
 			}
 		}
-		// Each target has a part of the history. One incremental source is a bookmark.
-		protected := map[uint64]string{}
+		protected := map[uint64]Reason{}
 		for range r.IntN(4) {
-			target := &zfs.Dataset{Name: "vault/a"}
-			for _, v := range source.Versions[:r.IntN(len(source.Versions)+1)] {
-				if r.IntN(2) == 0 {
-					target.Versions = append(target.Versions, v)
-				}
-			}
-			if base, ok := CommonSnapshot(source, target); ok {
-				protected[base.GUID] = "base"
-			}
+			protected[source.Versions[r.IntN(len(source.Versions))].GUID] = Reason{Kind: IncrementalSource, Of: "near"}
 		}
 		kept := map[string]bool{}
 		for _, name := range oracle(g, ours) {
@@ -312,14 +292,12 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 		var want []string
 		newest := source.Versions[len(source.Versions)-1]
 		for _, v := range source.Versions {
-			_, known := created[v.Name]
-			_, own := s.Own(v.Name)
-			if (own || known) && !kept[v.Name] && protected[v.GUID] == "" && v.GUID != newest.GUID {
+			if _, known := created[v.Name]; known && !kept[v.Name] && protected[v.GUID].Kind == NoReason && v.GUID != newest.GUID {
 				want = append(want, v.Name)
 			}
 		}
 		var got []string
-		for _, v := range g.Prunable(source, s, created, protected, &History{}, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)).Remove {
+		for _, v := range g.Prunable(source, dates(created), protected, &History{}, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)).Remove {
 			got = append(got, v.Name)
 		}
 		require.ElementsMatch(t, want, got)
@@ -330,11 +308,9 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 
 func TestPrunableWithoutGrid(t *testing.T) {
 	t.Parallel()
-	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"*"}}}).Scope()
-	require.NoError(t, err)
 	d := &zfs.Dataset{Name: "a", Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "x", GUID: 1}}}
 	var none *Grid
-	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil, &History{}, time.Unix(1, 0)).Remove)
+	require.Empty(t, none.Prunable(d, dates(map[string]time.Time{"x": time.Unix(0, 0)}), nil, &History{}, time.Unix(1, 0)).Remove)
 }
 
 // TestHeldSnapshotsDoNotCountTowardsLimit expects that snapshots that are kept because of holds do
@@ -342,7 +318,7 @@ func TestPrunableWithoutGrid(t *testing.T) {
 func TestHeldSnapshotsDoNotCountTowardsLimit(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	g, s, h := &Grid{Hourly: 24}, &Scope{adopt: plan.ParsePatterns([]string{"*"})}, &History{}
+	g, h := &Grid{Hourly: 24}, &History{}
 	d, created := &zfs.Dataset{Name: "vault/a"}, map[string]time.Time{}
 	take := func(i int) {
 		name := fmt.Sprint("s", i)
@@ -353,7 +329,7 @@ func TestHeldSnapshotsDoNotCountTowardsLimit(t *testing.T) {
 		take(i)
 	}
 	for run := range 3 {
-		r := g.Prunable(d, s, created, nil, h, begin.Add(time.Duration(199+run)*time.Hour))
+		r := g.Prunable(d, dates(created), nil, h, begin.Add(time.Duration(199+run)*time.Hour))
 		require.Len(t, r.Remove, 176+run, "nothing can be destroyed, because all are held")
 		require.Zero(t, r.OverLimit, "run %d", run)
 		h.Complete()
@@ -369,5 +345,5 @@ func TestOverLimit(t *testing.T) {
 	now := v.receiveHonest(rand.New(rand.NewPCG(1, 15)), begin, begin.Add(20*day), time.Hour, time.Hour)
 	require.Zero(t, v.limit)
 	v.grid = &Grid{Hourly: 20}
-	require.Equal(t, 180, v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now).OverLimit)
+	require.Equal(t, 180, v.grid.Prunable(v.d, dates(v.created), nil, v.history, now).OverLimit)
 }

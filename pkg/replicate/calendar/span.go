@@ -1,4 +1,4 @@
-package replicate
+package calendar
 
 import (
 	"cmp"
@@ -22,10 +22,10 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	var days time.Duration
 	if whole, rest, ok := strings.Cut(s, "d"); ok {
 		n, err := strconv.ParseUint(whole, 10, 32)
-		if err != nil || n > uint64(math.MaxInt64/day) {
+		if err != nil || n > uint64(math.MaxInt64/dayLength) {
 			return fmt.Errorf("%q is not a time span; write 90s, 15m, 36h or 7d", s)
 		}
-		days = time.Duration(n) * day
+		days = time.Duration(n) * dayLength
 		if s = rest; s == "" {
 			s = "0s"
 		}
@@ -39,15 +39,15 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // UnmarshalTOML accepts only strings.
-func (d *Duration) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, d) }
+func (d *Duration) UnmarshalTOML(raw []byte) error { return UnmarshalString(raw, d) }
 
 // MarshalText is the inverse of UnmarshalText.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 func (d Duration) String() string {
-	if days := time.Duration(d) / day; days >= 2 {
+	if days := time.Duration(d) / dayLength; days >= 2 {
 		rest := ""
-		if d %= Duration(day); d != 0 {
+		if d %= Duration(dayLength); d != 0 {
 			rest = d.String()
 		}
 		return strconv.FormatInt(int64(days), 10) + "d" + rest
@@ -74,14 +74,14 @@ func (g *Grace) UnmarshalText(text []byte) error {
 		*g = 0
 		return nil
 	}
-	if err := (*Duration)(g).UnmarshalText(text); err != nil || *g < Grace(day) {
+	if err := (*Duration)(g).UnmarshalText(text); err != nil || *g < Grace(dayLength) {
 		return fmt.Errorf("%q: write \"keep\", or a time span of at least one day, such as 90d", text)
 	}
 	return nil
 }
 
 // UnmarshalTOML accepts only strings.
-func (g *Grace) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, g) }
+func (g *Grace) UnmarshalTOML(raw []byte) error { return UnmarshalString(raw, g) }
 
 // MarshalText is the inverse of UnmarshalText.
 func (g Grace) MarshalText() ([]byte, error) {
@@ -91,30 +91,9 @@ func (g Grace) MarshalText() ([]byte, error) {
 	return []byte(Duration(g).String()), nil
 }
 
-// Fraction is a fraction in (0, 1], written as a percentage: "5%". 0 = not set.
-type Fraction float64
-
-func (s *Fraction) UnmarshalText(text []byte) error {
-	number, percent := strings.CutSuffix(string(text), "%")
-	n, err := strconv.ParseFloat(number, 64)
-	if n /= 100; err != nil || !percent || !(n > 0 && n <= 1) {
-		return fmt.Errorf("%q is not a share of the files; write 5%%, 0.5%% or 100%%", text)
-	}
-	*s = Fraction(n)
-	return nil
-}
-
-// UnmarshalTOML accepts only strings.
-func (s *Fraction) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, s) }
-
-// MarshalText is the inverse of UnmarshalText.
-func (s Fraction) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-func (s Fraction) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
-
-// unmarshalString reads a TOML value that must be a string. The decoder would convert a number to
+// UnmarshalString reads a TOML value that must be a string. The decoder would convert a number to
 // the underlying type: 30 would mean 30 nanoseconds.
-func unmarshalString(raw []byte, into encoding.TextUnmarshaler) error {
+func UnmarshalString(raw []byte, into encoding.TextUnmarshaler) error {
 	var v struct{ V any }
 	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {
 		return fmt.Errorf("%q is not a string in quotes", raw)
@@ -157,4 +136,5 @@ func (z Zone) String() string { return cmp.Or(z.name, "UTC") }
 
 func (z Zone) Location() *time.Location { return cmp.Or(z.at, time.UTC) }
 
-const day = 24 * time.Hour
+// dayLength is the length of most days.
+const dayLength = 24 * time.Hour

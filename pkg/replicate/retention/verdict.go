@@ -1,8 +1,7 @@
-package replicate
+package retention
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"zxfer/pkg/zfs"
@@ -19,30 +18,27 @@ type Removal struct {
 	// Waiting means that some snapshots are kept only until more time has passed.
 	Waiting bool
 	// KeepReasons holds the reasons to keep the other snapshots, by name.
-	KeepReasons map[string]string
+	KeepReasons map[string]Reason
 }
 
 // Prunable returns the snapshots of a dataset that retention may destroy. It keeps the most recent
-// snapshot, protected ones (by GUID, with the reason), and those outside the scope. It applies the
-// grid twice, to all snapshots and to those with trusted dates, and keeps both results. An
-// untrusted date thus never displaces a trusted snapshot. created has the times of adopted
-// snapshots; those without a time are kept. It updates h.
+// snapshot, protected ones (by GUID, with the reason), and those without a date, which are outside the
+// scope of the job or have an unknown time. It applies the grid twice, to all snapshots and to those with
+// trusted dates, and keeps both results. An untrusted date thus never displaces a trusted snapshot. It
+// updates h.
 //
 // The caller must check for holds and clones.
-func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, protected map[uint64]string, h *History, now time.Time) Removal {
-	out := Removal{KeepReasons: map[string]string{}}
+func (g *Grid) Prunable(d *zfs.Dataset, date func(snapshot string) (time.Time, bool), protected map[uint64]Reason, h *History, now time.Time) Removal {
+	out := Removal{KeepReasons: map[string]Reason{}}
 	if g == nil {
 		return out
 	}
 	var points []Point
 	byName := map[string]zfs.Version{}
 	for _, v := range d.Snapshots() {
-		at, own := s.Own(v.Name)
-		if !own {
-			var known bool
-			if at, known = created[v.Name]; !known || !s.Has(v.Name) {
-				continue
-			}
+		at, known := date(v.Name)
+		if !known {
+			continue
 		}
 		points = append(points, Point{Name: v.Name, Time: at, Order: v.CreateTXG})
 		byName[v.Name] = v
@@ -65,20 +61,20 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		if at, known := h.Dates[p.Order]; known && at == untrusted {
 			out.Untrusted = append(out.Untrusted, p.Name)
 		}
-		newest := ""
+		newest := Reason{}
 		if v.GUID == latest.GUID {
-			newest = "newest"
+			newest.Kind = MostRecent
 		}
-		if why := cmp.Or(kept[p.Name], byDate[p.Name], protected[v.GUID], newest); why != "" {
+		if why := cmp.Or(byRules(kept[p.Name]), byRules(byDate[p.Name]), protected[v.GUID], newest); why.Kind != NoReason {
 			out.KeepReasons[p.Name] = why
-			if strings.HasSuffix(why, notSentOn) && newest == "" && !early[p.Name] { // it is due, like one with a hold
+			if why.Kind == NotSentOn && newest.Kind == NoReason && !early[p.Name] { // it is due, like one with a hold
 				h.pending = append(h.pending, p.Order)
 				destroy[p.Name] = !left[p.Order]
 			}
 			continue
 		}
 		if early[p.Name] {
-			out.Waiting, out.KeepReasons[p.Name] = true, "newer snapshots came too fast"
+			out.Waiting, out.KeepReasons[p.Name] = true, Reason{Kind: TooFast}
 			continue
 		}
 		out.Remove = append(out.Remove, v)
@@ -87,6 +83,14 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 	}
 	out.OverLimit = g.overLimit(trusted, destroy, h.Kept, now)
 	return out
+}
+
+// byRules returns the reason that rules of the grid are, "" = none.
+func byRules(rules string) Reason {
+	if rules == "" {
+		return Reason{}
+	}
+	return Reason{Kind: KeptByRules, Of: rules}
 }
 
 // overLimit counts the points to destroy that an earlier run kept (order at most last) and that

@@ -1,4 +1,4 @@
-package replicate
+package retention
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 
 	toml "github.com/pelletier/go-toml/v2"
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate/calendar"
 )
 
 // zones have days of 22 to 26 hours, hours that start at half past, and clock changes of half an
@@ -17,7 +19,7 @@ import (
 var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Antarctica/Troll",
 	"America/Sao_Paulo", "America/St_Johns", "Pacific/Apia", "Africa/Casablanca"}
 
-func zone(t testing.TB, name string) (z Zone) {
+func zone(t testing.TB, name string) (z calendar.Zone) {
 	t.Helper()
 	require.NoError(t, z.UnmarshalText([]byte(name)))
 	return z
@@ -25,7 +27,7 @@ func zone(t testing.TB, name string) (z Zone) {
 
 // calendarLabel returns the period of a time as a wall calendar shows it. For an hour that occurs
 // twice, it includes which of the two it is.
-func calendarLabel(at time.Time, z Zone, rule string) string {
+func calendarLabel(at time.Time, z calendar.Zone, rule string) string {
 	at = at.In(z.Location())
 	if rule == "weekly" {
 		year, week := at.ISOWeek()
@@ -55,7 +57,7 @@ func clockChanges(r *rand.Rand, n int) []Point {
 	return out
 }
 
-func zonedGrid(r *rand.Rand, z Zone) *Grid {
+func zonedGrid(r *rand.Rand, z calendar.Zone) *Grid {
 	return &Grid{Timezone: z, Last: r.IntN(4), Hourly: r.IntN(40), Daily: r.IntN(8), Weekly: r.IntN(4), Monthly: r.IntN(3), Yearly: r.IntN(2)}
 }
 
@@ -70,14 +72,14 @@ func TestKeepInZones(t *testing.T) {
 			for range 20 {
 				g, all := zonedGrid(r, z), clockChanges(r, 120)
 				want := map[string]bool{}
-				for _, rule := range g.rules() {
+				for _, rule := range g.Rules() {
 					seen := map[string]bool{}
 					for i, p := range slices.Backward(all) {
-						of := calendarLabel(p.Time, z, rule.name)
-						if rule.name == "last" {
+						of := calendarLabel(p.Time, z, rule.Name)
+						if rule.Name == "last" {
 							of = fmt.Sprint(i)
 						}
-						if !seen[of] && len(seen) < rule.count {
+						if !seen[of] && len(seen) < rule.Count {
 							want[p.Name] = true
 						}
 						seen[of] = true
@@ -157,9 +159,9 @@ func TestZone(t *testing.T) {
 		require.Equal(t, text, z.String())
 	}
 	for _, text := range []string{"", "Local", "Mars/Phobos", "../etc/passwd", "europe"} {
-		require.Error(t, new(Zone).UnmarshalText([]byte(text)), text)
+		require.Error(t, new(calendar.Zone).UnmarshalText([]byte(text)), text)
 	}
-	require.Equal(t, time.UTC, Zone{}.Location())
+	require.Equal(t, time.UTC, calendar.Zone{}.Location())
 	require.Equal(t, time.Local, zone(t, "local").Location())
 	text, err := toml.Marshal(Grid{Daily: 1})
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package replicate
+package retention
 
 import (
 	"fmt"
@@ -18,7 +18,6 @@ import (
 type vault struct {
 	t       *testing.T
 	grid    *Grid
-	scope   *Scope
 	d       *zfs.Dataset
 	created map[string]time.Time
 	good    map[string]bool
@@ -28,10 +27,16 @@ type vault struct {
 }
 
 func newVault(t *testing.T, g *Grid) *vault {
-	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"*"}}}).Scope()
-	require.NoError(t, err)
-	return &vault{t: t, grid: g, scope: s, d: &zfs.Dataset{Name: "vault/web1", GUID: 1}, created: map[string]time.Time{},
+	return &vault{t: t, grid: g, d: &zfs.Dataset{Name: "vault/web1", GUID: 1}, created: map[string]time.Time{},
 		good: map[string]bool{}, held: map[string]bool{}, history: &History{Dataset: 1}}
+}
+
+// dates returns the argument date of Prunable for snapshots with these times.
+func dates(created map[string]time.Time) func(string) (time.Time, bool) {
+	return func(name string) (time.Time, bool) {
+		at, known := created[name]
+		return at, known
+	}
 }
 
 func (v *vault) receive(at time.Time, good bool) string {
@@ -43,7 +48,7 @@ func (v *vault) receive(at time.Time, good bool) string {
 }
 
 func (v *vault) prune(now time.Time) {
-	r := v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now)
+	r := v.grid.Prunable(v.d, dates(v.created), nil, v.history, now)
 	v.limit = max(v.limit, r.OverLimit)
 	destroyed := map[string]bool{}
 	for _, s := range r.Remove {

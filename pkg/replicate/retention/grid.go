@@ -1,4 +1,4 @@
-package replicate
+package retention
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate/calendar"
 )
 
 // Grid is a retention policy. It keeps the newest Last snapshots, and the newest snapshot of each
@@ -14,7 +15,7 @@ import (
 // it.
 type Grid struct {
 	// Timezone determines where hours, days … start.
-	Timezone Zone `toml:"timezone,omitempty"`
+	Timezone calendar.Zone `toml:"timezone,omitempty"`
 
 	Last    int `toml:"last,omitempty"`
 	Hourly  int `toml:"hourly,omitempty"`
@@ -29,9 +30,9 @@ type Grid struct {
 // Also keeps snapshots by name: the newest Last, and all that are at most Age older than the most
 // recent snapshot in the scope.
 type Also struct {
-	Names []string `toml:"names"` // patterns
-	Last  int      `toml:"last,omitempty"`
-	Age   Duration `toml:"age,omitempty"`
+	Names []string          `toml:"names"` // patterns
+	Last  int               `toml:"last,omitempty"`
+	Age   calendar.Duration `toml:"age,omitempty"`
 	// Before excludes snapshots from that time on; zero excludes none.
 	Before time.Time `toml:"before,omitempty"`
 }
@@ -61,8 +62,8 @@ func (g *Grid) Keep(points []Point) map[string]string {
 	slices.SortFunc(newestFirst, func(a, b Point) int {
 		return cmp.Or(cmp.Compare(b.Order, a.Order), b.Time.Compare(a.Time), cmp.Compare(b.Name, a.Name))
 	})
-	for _, r := range g.rules() {
-		seen, left := map[int64]bool{}, r.count
+	for _, r := range g.Rules() {
+		seen, left := map[int64]bool{}, r.Count
 		for i, p := range newestFirst {
 			if left == 0 {
 				break
@@ -75,7 +76,7 @@ func (g *Grid) Keep(points []Point) map[string]string {
 				continue
 			}
 			seen[period], left = true, left-1
-			kept[p.Name] = appendRule(kept[p.Name], r.name)
+			kept[p.Name] = appendRule(kept[p.Name], r.Name)
 		}
 	}
 	for i := range g.Also {
@@ -99,23 +100,25 @@ func (a *Also) keep(newestFirst []Point, kept map[string]string) {
 	}
 }
 
+const day = 24 * time.Hour
+
 func appendRule(rules, rule string) string { return strings.TrimPrefix(rules+", "+rule, ", ") }
 
-// rule is a line of a grid. It keeps the newest snapshot of each of count periods.
-type rule struct {
-	name   string
-	count  int
+// Rule is a line of a grid. It keeps the newest snapshot of each of Count periods.
+type Rule struct {
+	Name   string
+	Count  int
 	period func(time.Time) int64 // returns the number of the period of a time in the grid's zone
 	step   time.Duration         // at most a period, at least a third of one
 }
 
-// rules returns the lines of the grid.
+// Rules returns the lines of the grid.
 //
 // A local day has 22 to 26 hours, and a clock change may leave half an hour of an hour. Therefore
 // dates identify periods, and start times identify hours: an hour that the clock shows twice
 // counts as two.
-func (g *Grid) rules() []rule {
-	return []rule{
+func (g *Grid) Rules() []Rule {
+	return []Rule{
 		{"last", g.Last, nil, time.Hour},
 		{"hourly", g.Hourly, func(t time.Time) int64 { return t.Unix() - int64(t.Minute()*60+t.Second()) }, time.Hour / 2},
 		{"daily", g.Daily, func(t time.Time) int64 { return int64(t.Year()*1000 + t.YearDay()) }, day / 2},
@@ -132,9 +135,9 @@ func (g *Grid) rules() []rule {
 // another.
 func (g *Grid) filled(from, now time.Time) []Point {
 	out := []Point{{Time: from, Order: 1 << 63}}
-	for _, r := range g.rules() {
+	for _, r := range g.Rules() {
 		at := now
-		for i := 0; i <= 3*r.count && at.After(from); i++ { // steps are shorter than periods
+		for i := 0; i <= 3*r.Count && at.After(from); i++ { // steps are shorter than periods
 			out = append(out, Point{Time: at, Order: 1<<63 + uint64(at.Unix())})
 			at = at.Add(-r.step)
 		}
