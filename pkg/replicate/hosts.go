@@ -104,11 +104,6 @@ func (inv *Inventory) readHosts() []error {
 
 // hostNames expands an entry of names and adds it to g. More than most hosts are an error.
 func (f *faults) hostNames(g *group, entry string, most int) {
-	if strings.HasPrefix(entry, plan.RegexpPrefix) {
-		f.patterns("names", []string{entry})
-		g.patterns = append(g.patterns, entry)
-		return
-	}
 	all, err := expandRanges(entry, most)
 	if err != nil {
 		f.addf("names: %w", err)
@@ -162,16 +157,15 @@ func expandRanges(entry string, most int) ([]string, error) {
 	return out, nil
 }
 
-// members returns all named hosts, and two stand-ins for each group with patterns. Two are enough
-// to find conflicts between any two hosts of a group.
+// members returns all named hosts, and a stand-in for each group with patterns.
 func (inv *Inventory) members() []*member {
 	var out []*member
 	for _, n := range inv.Names() {
 		out = append(out, inv.member(n))
 	}
 	for _, g := range inv.groups {
-		for n := range 2 * min(1, len(g.patterns)) {
-			m := inv.mergeGroups(fmt.Sprintf("any-%s-%d", strings.ToLower(g.table.Name), n+1), func(o *group) bool { return o == g })
+		if len(g.patterns) > 0 {
+			m := inv.mergeGroups("any-"+strings.ToLower(g.table.Name), func(o *group) bool { return o == g })
 			m.anyOf = g.table.Name
 			out = append(out, m)
 		}

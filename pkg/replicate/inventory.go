@@ -34,9 +34,9 @@ type Inventory struct {
 	vars   map[string]bool // of any group
 }
 
-// Read reads a job file for all its hosts. name is the file name for messages. Unknown keys,
-// errors in hosts and templates, and conflicts between hosts are errors of class fault.Usage. The
-// message for an unknown key has its line and a similar key.
+// Read reads a job file for all its hosts. name is the file name for messages. Unknown keys, and
+// errors in hosts and templates, are errors of class fault.Usage. The message for an unknown key has
+// its line and a similar key.
 func Read(name string, text []byte) (*Inventory, error) {
 	f := &File{}
 	if err := decode(text, f); err != nil {
@@ -67,9 +67,6 @@ func Read(name string, text []byte) (*Inventory, error) {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
-	}
-	if err := inv.conflicts(); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
 	return inv, nil
@@ -116,10 +113,8 @@ func (inv *Inventory) Parts() (out []Part) {
 		if h.anyOf != "" {
 			p.Host = h.String()
 		}
-		if len(out) == 0 || out[len(out)-1].Host != p.Host {
-			p.File, p.Err = inv.part(h)
-			out = append(out, p)
-		}
+		p.File, p.Err = inv.part(h)
+		out = append(out, p)
 	}
 	return out
 }

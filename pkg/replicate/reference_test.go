@@ -133,7 +133,7 @@ func keyDocs() map[string][]keyDoc {
 		},
 		"host": {
 			{"name", "", `"web"`, "name of the group"},
-			{"names", "the name", `["web[1-20]", "db-*"]`, "short host names: ranges, patterns, `re:` expressions"},
+			{"names", "the name", `["web[1-20]", "db-*"]`, "short host names, ranges and patterns"},
 			{"address", `"{host}"`, `"root@{host}.example.org"`, "address for `status --hosts`"},
 			{"rsh", `"ssh"`, `"ssh -p 2222"`, "remote shell for `status --hosts`"},
 			{"vars", "-", `{ vault = "backup1" }`, "values for `{name}` in jobs"},
