@@ -198,7 +198,7 @@ func (v *Survey) recordReceived(latest map[string]uint64) {
 	for name, txg := range latest {
 		known := v.State.Dataset(name)
 		was := cmp.Or(known.Received, &Received{})
-		now := &Received{State: was.State.Next(cmp.Or(events[name], other)), Since: v.Started, Latest: txg, Unconfirmed: v.Unconfirmed[name], Promoted: v.Promoted}
+		now := &Received{State: decide.ReceivedAfter(cmp.Or(events[name], other)), Since: v.Started, Latest: txg, Unconfirmed: v.Unconfirmed[name], Promoted: v.Promoted}
 		if now.State != decide.ReceivedNew && !was.Since.After(v.Started) { // otherwise the clock was wrong
 			now.Since = was.Since
 		}

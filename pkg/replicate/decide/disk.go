@@ -48,15 +48,6 @@ const (
 	DiskExport   DiskEvent = "export"
 )
 
-// diskStates and diskEvents return all states and events, in the order of the documentation.
-func diskStates() []DiskState {
-	return []DiskState{DiskAway, DiskAttached, DiskImported, DiskPresent, DiskScrubbing, DiskRemovable, DiskWaiting, DiskForeign, DiskSuspended}
-}
-
-func diskEvents() []DiskEvent {
-	return []DiskEvent{SeenAbsent, SeenAttached, SeenOwned, SeenImported, SeenSibling, SeenForeign, SeenSuspended, DiskImport, DiskScrub, DiskScrubbed, DiskExport}
-}
-
 // Usable reports whether a run may use the pool.
 func (s DiskState) Usable() bool {
 	return slices.Contains([]DiskState{DiskImported, DiskPresent, DiskScrubbing}, s)

@@ -8,6 +8,15 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// diskStates and diskEvents return all states and events, in the order of the documentation.
+func diskStates() []DiskState {
+	return []DiskState{DiskAway, DiskAttached, DiskImported, DiskPresent, DiskScrubbing, DiskRemovable, DiskWaiting, DiskForeign, DiskSuspended}
+}
+
+func diskEvents() []DiskEvent {
+	return []DiskEvent{SeenAbsent, SeenAttached, SeenOwned, SeenImported, SeenSibling, SeenForeign, SeenSuspended, DiskImport, DiskScrub, DiskScrubbed, DiskExport}
+}
+
 func diskMachine() Machine {
 	m := Machine{Name: "Disk", Next: func(s, e string) (string, error) {
 		next, err := NextDisk(DiskState(s), DiskEvent(e))

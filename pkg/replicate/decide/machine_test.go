@@ -19,7 +19,7 @@ const renewStates = "UPDATE_GOLDEN=1 go test ./pkg/replicate/decide -run TestSta
 
 // machines returns all state machines of the package.
 func machines() []Machine {
-	return []Machine{rolesMachine(), pauseMachine(), mailMachine(), diskMachine(), RenameMachine(), receivedMachine()}
+	return []Machine{rolesMachine(), pauseMachine(), mailMachine(), diskMachine(), renameMachine(), receivedMachine()}
 }
 
 // TestStatesPage enumerates every event in every state, and expects docs/dev/states.md to show the

@@ -24,8 +24,8 @@ const (
 	NoSnapshot          ReceivedEvent = "no new snapshot"
 )
 
-// Next returns the state after a run. The state before does not matter.
-func (s ReceivedState) Next(e ReceivedEvent) ReceivedState {
+// ReceivedAfter returns the state after a run that observed an event.
+func ReceivedAfter(e ReceivedEvent) ReceivedState {
 	switch e {
 	case SnapshotConfirmed, OtherConfirmed:
 		return ReceivedNew

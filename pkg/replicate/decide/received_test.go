@@ -4,7 +4,7 @@ package decide
 func receivedMachine() Machine {
 	return Machine{Name: "Dataset of a relay", States: []string{string(ReceivedNew), string(ReceivedNothing), string(ReceivedUnconfirmed)},
 		Events: []string{string(SnapshotConfirmed), string(SnapshotUnconfirmed), string(OtherConfirmed), string(NoSnapshot)},
-		Next: func(state, event string) (string, error) {
-			return string(ReceivedState(state).Next(ReceivedEvent(event))), nil
+		Next: func(_, event string) (string, error) {
+			return string(ReceivedAfter(ReceivedEvent(event))), nil
 		}}
 }

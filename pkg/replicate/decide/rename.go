@@ -115,17 +115,3 @@ func NextRename(s RenameState, e RenameEvent, f *RenameFacts) (RenameState, erro
 	}
 	return s, nil
 }
-
-// RenameMachine returns the state machine of copies' names.
-func RenameMachine() Machine {
-	return Machine{
-		Name:   "Name of a copy",
-		States: []string{string(CopyNamed), string(CopyOutdated)},
-		Events: []string{string(SourceRenamed), string(SourceRenamedBack), string(CopyAtNewName), string(CopyMissing), string(RenameProved), string(RenameUnwanted),
-			string(RenameUnproved), string(RenameNameTaken), string(RenameParentMissing), string(RenameOtherData), string(RenameOtherKey)},
-		Next: func(state, event string) (string, error) {
-			next, err := NextRename(RenameState(state), RenameEvent(event), &RenameFacts{})
-			return string(next), err
-		},
-	}
-}
