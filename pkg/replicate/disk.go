@@ -118,24 +118,24 @@ func (f *faults) disk(j *Job, t *Target) {
 		return
 	}
 	if e, err := endpoint.Parse(t.To); err == nil && !e.Local() {
-		f.addf("disk: to %q is on another host; a disk must be on the host that runs the job", t.To)
+		f.addf("disk", "disk: to %q is on another host; a disk must be on the host that runs the job", t.To)
 	}
 	if len(d.Pools) == 0 || len(d.Pools) > maxDisks {
-		f.addf(`disk.pools: write labels and GUIDs of 1 to %d pools: { blue = "GUID" } (zpool get guid)`, maxDisks)
+		f.addf("disk.pools", `disk.pools: write labels and GUIDs of 1 to %d pools: { blue = "GUID" } (zpool get guid)`, maxDisks)
 	}
 	seen := map[uint64]string{}
 	for _, label := range slices.Sorted(maps.Keys(d.Pools)) {
 		names := &faults{}
 		if names.checkName(t.Name + "-" + label); label == "" || len(names.errs) > 0 {
-			f.addf(`disk.pools: label %q: write letters, digits, "-" and "_"; with the target's name at most 48`, label)
+			f.addf("disk.pools", `disk.pools: label %q: write letters, digits, "-" and "_"; with the target's name at most 48`, label)
 		}
 		guid, err := strconv.ParseUint(d.Pools[label], 10, 64)
 		if err != nil || guid == 0 {
-			f.addf("disk.pools: %s = %q is not a GUID in decimal (zpool get -Hp -o value guid POOL)", label, d.Pools[label])
+			f.addf("disk.pools", "disk.pools: %s = %q is not a GUID in decimal (zpool get -Hp -o value guid POOL)", label, d.Pools[label])
 			continue
 		}
 		if same, ok := seen[guid]; ok {
-			f.addf("disk.pools: %q and %q have the same GUID", same, label)
+			f.addf("disk.pools", "disk.pools: %q and %q have the same GUID", same, label)
 		}
 		seen[guid] = label
 	}
@@ -145,21 +145,21 @@ func (f *faults) disk(j *Job, t *Target) {
 // diskActions checks the keys about what zxfer may do with the pools.
 func (f *faults) diskActions(j *Job, d *Disk) {
 	if d.Export && !d.Import {
-		f.addf("disk.export has no effect without disk.import = true: zxfer exports only pools that it imported")
+		f.addf("disk.export", "disk.export has no effect without disk.import = true: zxfer exports only pools that it imported")
 	}
 	if (d.Import || d.Scrub > 0) && cmp.Or(j.User, "root") != "root" {
-		f.addf("disk.import and disk.scrub require root: omit user = %q of the job", j.User)
+		f.addf("disk.import", "disk.import and disk.scrub require root: omit user = %q of the job", j.User)
 	}
 	if d.Hold != nil && j.Bookmarks == "none" {
-		f.addf("disk.hold has no effect with bookmarks = \"none\": without a bookmark, the next send would be a full one")
+		f.addf("disk.hold", "disk.hold has no effect with bookmarks = \"none\": without a bookmark, the next send would be a full one")
 	}
 	for _, dir := range d.Directories {
 		if err := CheckPath(dir); err != nil {
-			f.addf("disk.directories: %w", err)
+			f.addf("disk.directories", "disk.directories: %w", err)
 		}
 	}
 	if d.Scrub != 0 && d.Scrub < calendar.Duration(day) {
-		f.addf("disk.scrub = %q: write at least one day, such as 30d", d.Scrub)
+		f.addf("disk.scrub", "disk.scrub = %q: write at least one day, such as 30d", d.Scrub)
 	}
 }
 
@@ -178,16 +178,16 @@ func (j *Job) disksFaults(f *faults) {
 			continue
 		}
 		if other, ok := others[t.To]; ok {
-			f.addf("targets %q and %q are the same dataset, %s, but %q has no disk", other, t.Name, t.To, other)
+			f.addf("", "targets %q and %q are the same dataset, %s, but %q has no disk", other, t.Name, t.To, other)
 		}
 		for _, label := range slices.Sorted(maps.Keys(t.Disk.Pools)) {
 			if other, ok := names[t.Name+"-"+label]; ok {
-				f.addf("target %q: disk.pools: label %q gives the name %s-%s, which target %q has", t.Name, label, t.Name, label, other)
+				f.addf("", "target %q: disk.pools: label %q gives the name %s-%s, which target %q has", t.Name, label, t.Name, label, other)
 			}
 			names[t.Name+"-"+label] = t.Name
 			key := t.Disk.Pools[label] + " " + t.To
 			if other, ok := disks[key]; ok && other != t.Name {
-				f.addf("targets %q and %q are the same dataset on the same disk", other, t.Name)
+				f.addf("", "targets %q and %q are the same dataset on the same disk", other, t.Name)
 			}
 			disks[key] = t.Name
 		}

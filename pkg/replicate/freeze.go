@@ -110,19 +110,19 @@ func (j *Job) freezeFaults(f *faults) {
 		if f.at = "freeze: "; s.Label() != "" {
 			f.at = fmt.Sprintf("freeze %q: ", s.Label())
 		}
-		f.add(s.Check())
+		f.add("", s.Check())
 		f.oneOf("on_failure", z.OnFailure, "stop", "continue")
 		f.patterns("datasets", z.Datasets)
 		if !j.Recursive && len(z.Datasets) > 0 {
-			f.addf("datasets has no effect without recursive = true: the job has one dataset")
+			f.addf("datasets", "datasets has no effect without recursive = true: the job has one dataset")
 		}
 		if seen[s.Label()] {
-			f.addf("two entries have this name: add different names")
+			f.addf("", "two entries have this name: add different names")
 		}
 		seen[s.Label()] = true
 		f.at = ""
 	}
 	if len(j.Freeze) > 0 && j.Snapshots.Take == "" {
-		f.addf("freeze has no effect without snapshots.take")
+		f.addf("freeze", "freeze has no effect without snapshots.take")
 	}
 }

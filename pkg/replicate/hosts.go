@@ -71,7 +71,7 @@ func (inv *Inventory) readHosts() []error {
 		g := &group{table: h}
 		f.checkName(h.Name)
 		if seen[h.Name] && h.Name != "" {
-			f.addf("two groups have this name")
+			f.addf("", "two groups have this name")
 		}
 		seen[h.Name] = true
 		names := h.Names
@@ -85,15 +85,15 @@ func (inv *Inventory) readHosts() []error {
 		for _, k := range slices.Sorted(maps.Keys(h.Vars)) {
 			switch {
 			case k == "host" || k == "job" || !variable.MatchString("{"+k+"}"):
-				f.addf(`vars.%s: write lower-case letters, digits and "_"; {host} and {job} are taken`, k)
+				f.addf("vars", `vars.%s: write lower-case letters, digits and "_"; {host} and {job} are taken`, k)
 			case strings.ContainsAny(h.Vars[k], "{}\n\r\x00"):
-				f.addf("vars.%s: %q contains a brace or a line break", k, h.Vars[k])
+				f.addf("vars", "vars.%s: %q contains a brace or a line break", k, h.Vars[k])
 			}
 			inv.vars[k] = true
 		}
 		if a := strings.ReplaceAll(cmp.Or(h.Address, "{host}"), "{host}", "h"); a != "" {
 			if e, err := endpoint.Parse(a + ":x"); err != nil || e.Local() {
-				f.addf("address %q: write [user@]HOST, in which {host} is the host's name", h.Address)
+				f.addf("address", "address %q: write [user@]HOST, in which {host} is the host's name", h.Address)
 			}
 		}
 		errs = append(errs, f.all()...)
@@ -106,18 +106,18 @@ func (inv *Inventory) readHosts() []error {
 func (f *faults) hostNames(g *group, entry string, most int) {
 	all, err := expandRanges(entry, most)
 	if err != nil {
-		f.addf("names: %w", err)
+		f.addf("names", "names: %w", err)
 		return
 	}
 	for _, n := range all {
 		switch {
 		case strings.ContainsAny(n, "*?[\\"):
 			if _, err := path.Match(n, ""); err != nil {
-				f.addf("names: %q is not a pattern; use *, ?, [a-z] and [1-20]", n)
+				f.addf("names", "names: %q is not a pattern; use *, ?, [a-z] and [1-20]", n)
 			}
 			g.patterns = append(g.patterns, strings.ToLower(n))
 		case !hostName.MatchString(n):
-			f.add(fault.Usagef("write its address into the key address: address = \"root@{host}.example.org\"",
+			f.add("names", fault.Usagef("write its address into the key address: address = \"root@{host}.example.org\"",
 				`names: %q is not a short host name: write letters, digits and "-"`, n))
 		default:
 			g.names = append(g.names, strings.ToLower(n))
@@ -271,12 +271,12 @@ func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 	hosts, limited := job["hosts"].([]any)
 	f := faults{at: inv.jobAt(i)}
 	if limited && len(hosts) == 0 {
-		f.add(fault.Usagef("omit the key, to run the job on all hosts", "hosts is empty: no host would run the job"))
+		f.add("hosts", fault.Usagef("omit the key, to run the job on all hosts", "hosts is empty: no host would run the job"))
 	}
 	for _, v := range hosts {
 		s, _ := v.(string)
 		if inv.member(s) == nil && !slices.ContainsFunc(inv.groups, func(g *group) bool { return g.table.Name == s }) {
-			f.add(fault.Usagef(fmt.Sprintf("add it: [[host]] with name = %q", s), "hosts: %q is not the name of a [[host]] or of one of its hosts", s))
+			f.add("hosts", fault.Usagef(fmt.Sprintf("add it: [[host]] with name = %q", s), "hosts: %q is not the name of a [[host]] or of one of its hosts", s))
 		}
 	}
 	return errors.Join(f.all()...)
@@ -290,7 +290,7 @@ func (inv *Inventory) knownVariables(i int, job map[string]any) error {
 		for _, m := range variable.FindAllStringSubmatch(s, -1) {
 			if !inv.vars[m[1]] {
 				known := strings.Join(slices.Sorted(maps.Keys(inv.vars)), "}, {")
-				f.add(fault.Usagef(fmt.Sprintf("write vars = { %s = \"...\" } into a [[host]]; the file has {%s}", m[1], known), "%s: no host has {%s}", key, m[1]))
+				f.add(key, fault.Usagef(fmt.Sprintf("write vars = { %s = \"...\" } into a [[host]]; the file has {%s}", m[1], known), "%s: no host has {%s}", key, m[1]))
 			}
 		}
 	}

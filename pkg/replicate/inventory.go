@@ -10,6 +10,7 @@ import (
 	toml "github.com/pelletier/go-toml/v2"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/transport"
 )
 
 // Parse reads and validates the job file of a single host.
@@ -223,7 +224,8 @@ func (inv *Inventory) validated(f *File, at locations) (*File, error) {
 	return f.resolved(), nil
 }
 
-// resolved returns a copy of a valid file in which each job has its complete Notify, and a target for each disk.
+// resolved returns a copy of a valid file in which each job has its complete Notify, a target for each disk, and transfer
+// options in their normal form.
 func (f *File) resolved() *File {
 	r, jobs := *f, f.jobsByCheck()
 	r.Jobs = slices.Clone(f.Jobs)
@@ -234,6 +236,14 @@ func (f *File) resolved() *File {
 			j.Notify.Shared = len(jobs[j.Notify.check()]) > 1
 		}
 		j.byDisk()
+		j.Transfer.Settings.Check(transport.JobFile) // normalizes values
+		for k := range j.Targets {
+			if t := &j.Targets[k]; t.Transfer != nil {
+				own := *t.Transfer
+				own.Settings.Check(transport.JobFile)
+				t.Transfer = &own
+			}
+		}
 	}
 	return &r
 }

@@ -127,29 +127,29 @@ func (f *faults) notify(n *Notify, job string) {
 		return
 	}
 	if n.Ping != "" && n.PingFile != "" {
-		f.add(fault.Usagef("omit one of them", "notify.ping and notify.ping_file exclude each other"))
+		f.add("notify.ping", fault.Usagef("omit one of them", "notify.ping and notify.ping_file exclude each other"))
 	}
 	if n.Ping != "" {
 		if _, err := (&Notify{Host: "host"}).PingURL(string(n.Ping), job); err != nil {
-			f.addf("notify.ping: %w", err)
+			f.addf("notify.ping", "notify.ping: %w", err)
 		}
 	}
 	if file := strings.ReplaceAll(n.PingFile, jobVariable, job); strings.Contains(file, "://") { // a secret
-		f.add(fault.Usagef("write the URL into a file, and the path of the file into ping_file", "notify.ping_file is a URL"))
+		f.add("notify.ping_file", fault.Usagef("write the URL into a file, and the path of the file into ping_file", "notify.ping_file is a URL"))
 	} else if file != "" && CheckPath(file) != nil {
-		f.addf("notify.ping_file: %q is not an absolute path", n.PingFile)
+		f.addf("notify.ping_file", "notify.ping_file: %q is not an absolute path", n.PingFile)
 	}
 	if len(n.Mail) > maxRecipients {
-		f.addf("notify.mail has %d recipients, more than %d", len(n.Mail), maxRecipients)
+		f.addf("notify.mail", "notify.mail has %d recipients, more than %d", len(n.Mail), maxRecipients)
 	}
 	for _, to := range n.Mail {
 		if len(to) > 254 || !address.MatchString(to) {
-			f.addf("notify.mail: %q is not a mail address; write name@example.org, or the name of a local user", to)
+			f.addf("notify.mail", "notify.mail: %q is not a mail address; write name@example.org, or the name of a local user", to)
 		}
 	}
 	f.oneOf("notify.mail_on", n.MailOn, "failure", "always")
 	if len(n.Sendmail) > 0 && !path.IsAbs(n.Sendmail[0]) {
-		f.addf(`notify.sendmail: %q is not an absolute path; write ["/usr/sbin/sendmail", "-t", "-i"]`, n.Sendmail[0])
+		f.addf("notify.sendmail", `notify.sendmail: %q is not an absolute path; write ["/usr/sbin/sendmail", "-t", "-i"]`, n.Sendmail[0])
 	}
 }
 

@@ -124,6 +124,7 @@ source = "tank/home"
 recursive = true
 snapshots = { take = "s_%Y-%m-%d_%H:%M:%S", latest_only = true }
 notify = { mail_on = "always" }
+transfer = { bandwidth = "10MiB", wire = "tls", ports = "9000-9010", compress = "zstd" }
 freeze = [{ kind = "command", freeze = ["/bin/true"], thaw = ["/bin/true"] }]
 [[job.target]]
 name = "usb"

@@ -72,6 +72,19 @@ func keyOption(id, value, ends string) string {
 	return key + " = " + tomlText(value)
 }
 
+// keyOf returns the key of the first option that an error names, "" = none.
+func keyOf(err error) (key string) {
+	if err != nil {
+		option.Expand(err.Error(), func(id, _ string) string {
+			if key == "" {
+				key, _ = jobKey(id)
+			}
+			return ""
+		})
+	}
+	return key
+}
+
 // jobKey returns the key of an option and the type of its value, or "" if there is no key.
 func jobKey(id string) (key, kind string) {
 	for _, o := range transport.Options(transport.JobFile) {

@@ -251,13 +251,13 @@ func (j *Job) relayFaults(f *faults) {
 	from := j.Snapshots.ReceivedFrom
 	if from == "" {
 		if j.Snapshots.Late != 0 {
-			f.addf("snapshots.late has no effect without snapshots.received_from")
+			f.addf("snapshots.late", "snapshots.late has no effect without snapshots.received_from")
 		}
 		return
 	}
 	job, target, ok := strings.Cut(from, ":")
 	if !ok || !hostName.MatchString(job) || !hostName.MatchString(target) {
-		f.add(fault.Usagef("write the names of the job that sends the source, and of its target: received_from = \"JOB:TARGET\"", "snapshots.received_from %q is not JOB:TARGET", from))
+		f.add("snapshots.received_from", fault.Usagef("write the names of the job that sends the source, and of its target: received_from = \"JOB:TARGET\"", "snapshots.received_from %q is not JOB:TARGET", from))
 	}
 	for _, k := range []struct {
 		key string
@@ -269,11 +269,11 @@ func (j *Job) relayFaults(f *faults) {
 		{"freeze", len(j.Freeze) > 0, "the job takes no snapshots"},
 	} {
 		if k.set {
-			f.add(fault.Usagef("omit "+k.key, "%s cannot be combined with snapshots.received_from: %s", k.key, k.why))
+			f.add(k.key, fault.Usagef("omit "+k.key, "%s cannot be combined with snapshots.received_from: %s", k.key, k.why))
 		}
 	}
 	if len(j.Targets) == 0 {
-		f.addf("snapshots.received_from has no effect without a [[job.target]]")
+		f.addf("snapshots.received_from", "snapshots.received_from has no effect without a [[job.target]]")
 	}
 }
 
@@ -281,7 +281,7 @@ func (j *Job) relayFaults(f *faults) {
 func (t *Target) sentOnFaults(f *faults) {
 	for _, job := range t.SentOnBy {
 		if !hostName.MatchString(job) {
-			f.addf("sent_on_by: %q is not the name of a job", job)
+			f.addf("sent_on_by", "sent_on_by: %q is not the name of a job", job)
 		}
 	}
 }

@@ -20,10 +20,10 @@ func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string
 		name := inv.file.Templates[i].Name
 		f.checkName(name)
 		if inv.file.Templates[i].Template != nil {
-			f.add(fault.Usagef("list both in the job: template = [\"base\", \"more\"]", "a template cannot have a template"))
+			f.add("", fault.Usagef("list both in the job: template = [\"base\", \"more\"]", "a template cannot have a template"))
 		}
 		if out[name] != nil {
-			f.addf("two templates have this name")
+			f.addf("", "two templates have this name")
 		}
 		f.lowerCase(raw[i])
 		errs = append(errs, f.all()...)
@@ -40,7 +40,7 @@ func (f *faults) lowerCase(v any) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			if k != strings.ToLower(k) {
-				f.addf("key %q: must be lower case", k)
+				f.addf("", "key %q: must be lower case", k)
 			}
 			f.lowerCase(v[k])
 		}
@@ -56,7 +56,7 @@ func (f *faults) lowerCase(v any) {
 func (inv *Inventory) withTemplates(i int, job map[string]any, templates map[string]map[string]any) (map[string]any, error) {
 	names, err := templateNames(inv.file.Jobs[i].Template)
 	f := faults{at: inv.jobAt(i)}
-	f.add(err)
+	f.add("template", err)
 	f.lowerCase(job)
 	out := map[string]any{}
 	for _, n := range names {
@@ -66,7 +66,7 @@ func (inv *Inventory) withTemplates(i int, job map[string]any, templates map[str
 			if len(templates) > 0 {
 				hint += "; the file has: " + strings.Join(slices.Sorted(maps.Keys(templates)), ", ")
 			}
-			f.add(fault.Usagef(hint, "there is no template %q", n))
+			f.add("template", fault.Usagef(hint, "there is no template %q", n))
 		}
 		out = mergeTables(out, t)
 	}

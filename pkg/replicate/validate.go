@@ -91,25 +91,25 @@ func (j *Job) faults() []*keyError {
 	f.choice(&j.Selection, j.Recursive)
 	for _, dir := range j.MountBelow {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {
-			f.add(fault.Usagef("write a directory such as /srv/data", "mount_below: %q is not an absolute path below /", dir))
+			f.add("mount_below", fault.Usagef("write a directory such as /srv/data", "mount_below: %q is not an absolute path below /", dir))
 		}
 	}
 	f.sent(&j.Snapshots.SnapshotLimits)
 	f.patterns("snapshots.adopt", j.Snapshots.Adopt)
 	if _, err := calendar.Parse(j.Schedule); j.Schedule != "" && err != nil {
-		f.addf("schedule: %w", err)
+		f.addf("schedule", "schedule: %w", err)
 	}
 	if err := CheckUser(j.User); j.User != "" && err != nil {
-		f.addf("user: %w", err)
+		f.addf("user", "user: %w", err)
 	}
 	if j.Schedule == "" && j.Jitter+j.Grace != 0 {
-		f.addf("jitter and grace have no effect without a schedule")
+		f.addf("jitter", "jitter and grace have no effect without a schedule")
 	}
 	if _, err := j.Scope(); err != nil {
-		f.addf("snapshots: %w", err)
+		f.addf("snapshots", "snapshots: %w", err)
 	}
 	if j.Snapshots.SkipUnchanged && j.Snapshots.Take == "" {
-		f.addf("snapshots.skip_unchanged has no effect without snapshots.take")
+		f.addf("snapshots.skip_unchanged", "snapshots.skip_unchanged has no effect without snapshots.take")
 	}
 	f.grid("retention", j.Retention)
 	f.number("prune_limit", j.PruneLimitOrDefault(), 0, maxKept)
@@ -149,7 +149,7 @@ func (j *Job) targetFaults(f *faults) {
 		f.checkName(t.Name)
 		f.endpoint("to", t.To, true)
 		if to := j.selfTarget(t); to != "" {
-			f.addf("to %q is %s, which is part of the source", t.To, to)
+			f.addf("to", "to %q is %s, which is part of the source", t.To, to)
 		}
 		f.grid("retention", t.Retention)
 		f.first(t.First)
@@ -165,28 +165,28 @@ func (j *Job) targetFaults(f *faults) {
 		}
 		f.drill(t.Drill)
 		if t.Drill != nil && t.Drill.Schedule != "" {
-			f.addf("drill.schedule is a key of the job: write it into [job.drill]")
+			f.addf("drill.schedule", "drill.schedule is a key of the job: write it into [job.drill]")
 		}
 		if t.Drill != nil && t.Drill.Deadline != 0 {
-			f.addf("drill.deadline is a key of the job: write it into [job.drill]")
+			f.addf("drill.deadline", "drill.deadline is a key of the job: write it into [job.drill]")
 		}
-		f.add(j.checkTransport(t))
+		f.addSetting(j.checkTransport(t))
 		f.properties(&t.Properties)
 		f.disk(j, t)
 		f.at = ""
 		j.windowFaults(f, t)
 		if seen[t.Name] && t.Name != "" {
-			f.addf("two targets are named %q", t.Name)
+			f.addf("", "two targets are named %q", t.Name)
 		}
 		seen[t.Name] = true
 		if t.Name == SourceSide {
-			f.addf("a target cannot be named %q, which means the source in records and prune", t.Name)
+			f.addf("", "a target cannot be named %q, which means the source in records and prune", t.Name)
 		}
 		if t.Disk != nil { // the disk distinguishes targets
 			continue
 		}
 		if same, ok := addresses[t.To]; ok {
-			f.addf("targets %q and %q are the same dataset, %s", same, t.Name, t.To)
+			f.addf("", "targets %q and %q are the same dataset, %s", same, t.Name, t.To)
 		}
 		addresses[t.To] = t.Name
 	}
@@ -217,13 +217,13 @@ func (j *Job) checkTransport(t *Target) error {
 	if errFrom != nil || errTo != nil || from.Host == to.Host {
 		return nil
 	}
-	return InKeys(j.TransferTo(t).CheckHosts(from.Local(), to.Local()))
+	return j.TransferTo(t).CheckHosts(from.Local(), to.Local())
 }
 
 // localFaults adds errors in a job without targets.
 func (j *Job) localFaults(f *faults) {
 	if j.Snapshots.Take == "" && j.Retention == nil {
-		f.add(fault.Usagef("add a [[job.target]], snapshots.take or [job.retention]",
+		f.add("", fault.Usagef("add a [[job.target]], snapshots.take or [job.retention]",
 			"the job has nothing to do: it has no [[job.target]], snapshots.take or [job.retention]"))
 	}
 	transfer := j.Transfer
@@ -232,22 +232,23 @@ func (j *Job) localFaults(f *faults) {
 		transfer.Wire, transfer.TrustedLink = "", false // valid: nc needs no zxfer on the source
 	}
 	for _, k := range []struct {
-		key string
-		set bool
+		key    string
+		set    bool
+		except string
 	}{
-		{"snapshots.newest", j.Snapshots.Newest != 0},
-		{"snapshots.since", j.Snapshots.Since != 0},
-		{"snapshots.latest_only", j.Snapshots.LatestOnly},
-		{"first", j.First != ""},
-		{"parallel", j.Parallel != 0},
-		{"retries", j.Retries != nil},
-		{"holds", j.Holds != ""},
-		{"bookmarks", j.Bookmarks != ""},
-		{"drill", j.Drill != nil},
-		{"transfer (except rsh, no_bootstrap and wire = \"nc\")", !reflect.DeepEqual(transfer, Transfer{})},
+		{"snapshots.newest", j.Snapshots.Newest != 0, ""},
+		{"snapshots.since", j.Snapshots.Since != 0, ""},
+		{"snapshots.latest_only", j.Snapshots.LatestOnly, ""},
+		{"first", j.First != "", ""},
+		{"parallel", j.Parallel != 0, ""},
+		{"retries", j.Retries != nil, ""},
+		{"holds", j.Holds != "", ""},
+		{"bookmarks", j.Bookmarks != "", ""},
+		{"drill", j.Drill != nil, ""},
+		{"transfer", !reflect.DeepEqual(transfer, Transfer{}), ` (except rsh, no_bootstrap and wire = "nc")`},
 	} {
 		if k.set {
-			f.addf("%s has no effect without a [[job.target]]", k.key)
+			f.addf(k.key, "%s%s has no effect without a [[job.target]]", k.key, k.except)
 		}
 	}
 }

@@ -34,12 +34,15 @@ func (f *faults) all() (out []error) {
 	return out
 }
 
-func (f *faults) add(err error) {
+// add adds the error in the value of a key, "" = none. It ignores nil.
+func (f *faults) add(key string, err error) {
 	if err != nil {
-		key := f.path + regexp.MustCompile(`^[a-z_.]*`).FindString(err.Error()) // a message starts with its key
-		f.errs = append(f.errs, &keyError{fmt.Errorf("%s%w", f.at, err), key})
+		f.errs = append(f.errs, &keyError{fmt.Errorf("%s%w", f.at, err), f.path + key})
 	}
 }
+
+// addSetting adds the error of package transport about an option.
+func (f *faults) addSetting(err error) { f.add(keyOf(err), InKeys(err)) }
 
 // keyError is an error in the value of a key of a job.
 type keyError struct {
@@ -57,26 +60,26 @@ func labeled(kind, name string, i int) string {
 	return fmt.Sprintf("%s %q", kind, name)
 }
 
-func (f *faults) addf(format string, args ...any) { f.add(fmt.Errorf(format, args...)) }
+func (f *faults) addf(key, format string, args ...any) { f.add(key, fmt.Errorf(format, args...)) }
 
 // checkName checks the name of a job or target.
 func (f *faults) checkName(name string) {
 	if name == "" {
-		f.addf("name is missing")
+		f.addf("name", "name is missing")
 	} else if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(name) {
-		f.addf(`name %q: write 1 to 48 letters, digits, "-" and "_", first a letter or digit`, name)
+		f.addf("name", `name %q: write 1 to 48 letters, digits, "-" and "_", first a letter or digit`, name)
 	}
 }
 
 func (f *faults) oneOf(key, value string, words ...string) {
 	if value != "" && !slices.Contains(words, value) {
-		f.addf("%s = %q: write one of %s", key, value, strings.Join(words, ", "))
+		f.addf(key, "%s = %q: write one of %s", key, value, strings.Join(words, ", "))
 	}
 }
 
 func (f *faults) choice(c *Selection, recursive bool) {
 	if !recursive && (len(c.Include)+len(c.Exclude) > 0 || c.Property != "") {
-		f.addf("include, exclude and property have no effect without recursive = true")
+		f.addf("include", "include, exclude and property have no effect without recursive = true")
 	}
 	f.patterns("include", c.Include)
 	f.patterns("exclude", c.Exclude)
@@ -84,10 +87,10 @@ func (f *faults) choice(c *Selection, recursive bool) {
 	switch {
 	case c.Property == "":
 	case !zfs.UserProperty(name) || valued && value == "":
-		f.addf(`property %q: write NAME=VALUE or NAME of a user property, such as "zxfer:job=home"`, c.Property)
+		f.addf("property", `property %q: write NAME=VALUE or NAME of a user property, such as "zxfer:job=home"`, c.Property)
 	default: // the user may set any value
 		if err := zfs.CheckProperty(name); err != nil {
-			f.addf("property: %w", err)
+			f.addf("property", "property: %w", err)
 		}
 	}
 }
@@ -95,7 +98,7 @@ func (f *faults) choice(c *Selection, recursive bool) {
 func (f *faults) sent(s *SnapshotLimits) {
 	f.number("snapshots.newest", s.Newest, 0, maxKept)
 	if s.LatestOnly && (s.Newest > 0 || s.Since > 0) {
-		f.addf("snapshots.latest_only cannot be combined with newest or since")
+		f.addf("snapshots.latest_only", "snapshots.latest_only cannot be combined with newest or since")
 	}
 }
 
@@ -105,21 +108,21 @@ func (f *faults) first(first plan.First) {
 
 func (f *faults) number(key string, n, low, high int) {
 	if n < low || n > high {
-		f.addf("%s = %d: write %d to %d", key, n, low, high)
+		f.addf(key, "%s = %d: write %d to %d", key, n, low, high)
 	}
 }
 
 func (f *faults) patterns(key string, patterns []string) {
 	for _, p := range patterns {
 		if _, err := plan.ParsePattern(p); err != nil {
-			f.addf("%s: %w", key, err)
+			f.addf(key, "%s: %w", key, err)
 		}
 	}
 }
 
 func (f *faults) endpoint(key, s string, target bool) {
 	if s == "" {
-		f.addf("%s is missing", key)
+		f.addf(key, "%s is missing", key)
 		return
 	}
 	e, err := endpoint.Parse(s)
@@ -137,7 +140,7 @@ func (f *faults) endpoint(key, s string, target bool) {
 		_, err = zfs.ParseDataset(name)
 	}
 	if err != nil {
-		f.addf("%s: %w", key, err)
+		f.addf(key, "%s: %w", key, err)
 	}
 }
 
@@ -151,11 +154,11 @@ func (f *faults) grid(key string, g *retention.Grid) {
 	for _, a := range g.Also {
 		f.patterns(key+".also.names", a.Names)
 		if len(a.Names) == 0 || a.Last < 0 || a.Last > maxKept || a.Last == 0 && a.Age == 0 {
-			f.addf("%s.also: write names, and last (0 to %d), age or both", key, maxKept)
+			f.addf(key+".also", "%s.also: write names, and last (0 to %d), age or both", key, maxKept)
 		}
 	}
 	if g.Empty() {
-		f.addf("%s keeps nothing; to keep everything, omit the table", key)
+		f.addf(key, "%s keeps nothing; to keep everything, omit the table", key)
 	}
 }
 
@@ -165,25 +168,25 @@ func (f *faults) mirror(j *Job, t *Target) {
 	}
 	f.number("mirror.limit", t.Mirror.LimitOrDefault(), 0, maxKept)
 	if t.Retention != nil && t.Mirror.Gone == 0 {
-		f.addf("mirror and retention cannot both select snapshots; with retention, only mirror.gone has an effect")
+		f.addf("mirror", "mirror and retention cannot both select snapshots; with retention, only mirror.gone has an effect")
 	}
 	if t.Mirror.Gone != 0 && !j.Recursive {
-		f.addf("mirror.gone has no effect without recursive = true")
+		f.addf("mirror.gone", "mirror.gone has no effect without recursive = true")
 	}
 	if t.Mirror.Gone != 0 && (j.Holds == "none" || j.Holds == "source") {
-		f.addf("mirror.gone requires holds on the target: write holds = \"both\" or \"target\"")
+		f.addf("mirror.gone", "mirror.gone requires holds on the target: write holds = \"both\" or \"target\"")
 	}
 }
 
 func (f *faults) hook(key string, h *Hook) {
 	f.oneOf(key+".on_failure", h.OnFailure, "stop", "continue")
 	if len(h.Command) == 0 || h.Command[0] == "" {
-		f.addf(`%s: command is missing; write ["/path/of/command", "argument"]`, key)
+		f.addf(key, `%s: command is missing; write ["/path/of/command", "argument"]`, key)
 	} else if !path.IsAbs(h.Command[0]) {
-		f.addf("%s: command %q is not an absolute path", key, h.Command[0])
+		f.addf(key, "%s: command %q is not an absolute path", key, h.Command[0])
 	}
 	if key != "before" && h.OnFailure != "" {
-		f.addf("%s.on_failure has no effect after the run", key)
+		f.addf(key+".on_failure", "%s.on_failure has no effect after the run", key)
 	}
 }
 
@@ -192,26 +195,27 @@ func (f *faults) drill(d *Drill) {
 		return
 	}
 	if _, err := calendar.Parse(d.Schedule); d.Schedule != "" && err != nil {
-		f.addf("drill.schedule: %w", err)
+		f.addf("drill.schedule", "drill.schedule: %w", err)
 	}
 	if len(d.Command) > 0 && !path.IsAbs(d.Command[0]) {
-		f.addf("drill.command: %q is not an absolute path on the copy's host", d.Command[0])
+		f.addf("drill.command", "drill.command: %q is not an absolute path on the copy's host", d.Command[0])
 	}
 	if len(d.Command) == 0 && (d.Writable || d.Timeout != 0) {
-		f.addf("drill.writable and drill.timeout have no effect without drill.command")
+		f.addf("drill.writable", "drill.writable and drill.timeout have no effect without drill.command")
 	}
 	if d.KeyFile != "" && CheckPath(d.KeyFile) != nil {
-		f.addf("drill.key_file: %q is not an absolute path on the copy's host", d.KeyFile)
+		f.addf("drill.key_file", "drill.key_file: %q is not an absolute path on the copy's host", d.KeyFile)
 	}
 }
 
 func (f *faults) transfer(t *Transfer) {
-	for _, err := range t.Settings.Check(transport.JobFile) {
-		f.add(InKeys(err))
+	settings := t.Settings // Check normalizes values
+	for _, err := range settings.Check(transport.JobFile) {
+		f.addSetting(err)
 	}
 	for _, id := range t.SkipChecks {
 		if !preflight.Skippable(id) {
-			f.addf("transfer.skip_checks: there is no check %q; zxfer help checks lists them", id)
+			f.addf("transfer.skip_checks", "transfer.skip_checks: there is no check %q; zxfer help checks lists them", id)
 		}
 	}
 }
@@ -224,15 +228,15 @@ func (f *faults) properties(p *Properties) {
 			err = zfs.CheckValue(name, value)
 		}
 		if err != nil {
-			f.addf("properties.set: %w", err)
+			f.addf("properties.set", "properties.set: %w", err)
 		}
 		if slices.Contains(p.Exclude, name) {
-			f.addf("properties: %s is both set and excluded", name)
+			f.addf("properties", "properties: %s is both set and excluded", name)
 		}
 	}
 	for _, name := range p.Exclude {
 		if err := zfs.CheckProperty(name); err != nil {
-			f.addf("properties.exclude: %w", err)
+			f.addf("properties.exclude", "properties.exclude: %w", err)
 		}
 	}
 }
@@ -241,16 +245,16 @@ func (f *faults) properties(p *Properties) {
 func (f *faults) carry(carry any) {
 	names, array := carry.([]any)
 	if _, word := carry.(bool); !word && !array && carry != nil {
-		f.addf(`properties.carry = %v: write true, or an array of names, such as ["org.example:note"]`, carry)
+		f.addf("properties.carry", `properties.carry = %v: write true, or an array of names, such as ["org.example:note"]`, carry)
 	}
 	for _, n := range names {
 		name, ok := n.(string)
 		if !ok {
-			f.addf("properties.carry: %v is not the name of a property in quotes", n)
+			f.addf("properties.carry", "properties.carry: %v is not the name of a property in quotes", n)
 			continue
 		}
 		if err := zfs.CheckNamed(name); err != nil {
-			f.addf("properties.carry: %w", err)
+			f.addf("properties.carry", "properties.carry: %w", err)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (j *Job) windowFaults(f *faults, t *Target) {
 		return
 	}
 	if _, ok := NextOpen(e, w, 0, windowsFrom()); !ok {
-		f.addf("transfer.bandwidth_window: bandwidth = 0 applies at every time of schedule %q, so that nothing is ever sent to target %q", j.Schedule, t.Name)
+		f.addf("transfer.bandwidth_window", "transfer.bandwidth_window: bandwidth = 0 applies at every time of schedule %q, so that nothing is ever sent to target %q", j.Schedule, t.Name)
 	}
 }
 

@@ -1,27 +1,30 @@
 package retention
 
-// Kind is a kind of Reason.
-type Kind int
+import "strings"
 
-// The kinds of reasons. Of is what Reason.Of names.
+// Kind is a kind of Reason: its words for people, in which %s stands for Reason.Of.
+type Kind string
+
+// The kinds of reasons to keep a snapshot, and then those to keep a copy of a deleted dataset.
 const (
-	NoReason           Kind = iota
-	KeptByRules             // Of: the rules of the grid
-	MostRecent              // the most recent snapshot of the dataset
-	TooFast                 // newer snapshots came too fast
-	IncrementalSource       // Of: the target
-	NextIncremental         // the incremental source of the next run, on a target
-	BookmarkSuffices        // an absent disk needs only the bookmark
-	BeingSent               // Of: the target
-	InterruptedReceive      // an interrupted receive still needs the snapshot
-	SourceLacks             // the source lacks all snapshots of the copy
-	SourceEmpty             // the source lists no snapshot
-	NewerThanCommon         // the snapshot is newer than the most recent common one
-	NotSentOn               // Of: the job of sent_on_by
-	DescendantKept          // Of: the dataset below the copy
-	ForeignSnapshot         // Of: the snapshot of the copy
-	ReceiveInterrupted      // a receive into the copy was interrupted
-	ModifiedCopy            // the copy was modified since its most recent snapshot
+	NoReason           Kind = ""
+	KeptByRules        Kind = "%s" // the rules of the grid
+	MostRecent         Kind = "newest"
+	TooFast            Kind = "newer snapshots came too fast"
+	IncrementalSource  Kind = "incremental source for %s" // the target
+	NextIncremental    Kind = "incremental source of the next run"
+	BookmarkSuffices   Kind = "bookmarked for an absent disk" // keeps the bookmark, but not the snapshot
+	BeingSent          Kind = "being sent to %s"              // the target
+	InterruptedReceive Kind = "an interrupted receive needs it"
+	SourceLacks        Kind = "the source lacks these snapshots"
+	SourceEmpty        Kind = "the source lists no snapshot"
+	NewerThanCommon    Kind = "newer than the most recent common snapshot"
+	NotSentOn          Kind = "job %s has not sent it on" // the job of sent_on_by
+
+	DescendantKept     Kind = "%s, a descendant, is kept"
+	ForeignSnapshot    Kind = "@%s does not belong to the job"
+	ReceiveInterrupted Kind = "a receive into it was interrupted"
+	ModifiedCopy       Kind = "it was modified since its most recent snapshot"
 )
 
 // Reason is why a snapshot, or a copy of a deleted dataset, is kept. The zero Reason is none.
@@ -34,42 +37,9 @@ type Reason struct {
 
 // String returns the reason for people.
 func (r Reason) String() string {
+	why := strings.Replace(string(r.Kind), "%s", r.Of, 1)
 	if r.Snapshot != "" {
-		return "@" + r.Snapshot + " is kept: " + Reason{Kind: r.Kind, Of: r.Of}.String()
+		return "@" + r.Snapshot + " is kept: " + why
 	}
-	switch r.Kind {
-	case KeptByRules:
-		return r.Of
-	case MostRecent:
-		return "newest"
-	case TooFast:
-		return "newer snapshots came too fast"
-	case IncrementalSource:
-		return "incremental source for " + r.Of
-	case NextIncremental:
-		return "incremental source of the next run"
-	case BookmarkSuffices:
-		return "bookmarked for an absent disk"
-	case BeingSent:
-		return "being sent to " + r.Of
-	case InterruptedReceive:
-		return "an interrupted receive needs it"
-	case SourceLacks:
-		return "the source lacks these snapshots"
-	case SourceEmpty:
-		return "the source lists no snapshot"
-	case NewerThanCommon:
-		return "newer than the most recent common snapshot"
-	case NotSentOn:
-		return "job " + r.Of + " has not sent it on"
-	case DescendantKept:
-		return r.Of + ", a descendant, is kept"
-	case ForeignSnapshot:
-		return "@" + r.Of + " does not belong to the job"
-	case ReceiveInterrupted:
-		return "a receive into it was interrupted"
-	case ModifiedCopy:
-		return "it was modified since its most recent snapshot"
-	}
-	return ""
+	return why
 }
