@@ -72,8 +72,11 @@ func collect(file *ast.File) (out []message) {
 				return false
 			case name == "flagGroup": // its title belongs to the help
 				seen[n.Args[1]] = true
-			case slices.Contains([]string{"errors.New", "fmt.Errorf", "f.addf"}, name) && len(n.Args) > 0:
+			case slices.Contains([]string{"errors.New", "fmt.Errorf"}, name) && len(n.Args) > 0:
 				add(failure, n.Args[0])
+			case name == "f.addf" && len(n.Args) > 1: // after the key of the job file
+				seen[n.Args[0]] = true
+				add(failure, n.Args[1])
 			case strings.HasPrefix(name, "fault.") && len(n.Args) > 1:
 				add(hint, n.Args[0])
 				add(failure, n.Args[1])

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"

@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/drill"
+	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/size"

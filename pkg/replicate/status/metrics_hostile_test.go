@@ -68,7 +68,7 @@ func TestMetricsOfHostileRecords(t *testing.T) {
 			state: map[string]any{"datasets": map[string]any{"tank/user": target("near", "evil"), "tank/home": target("near"), "tank/userX": target("near"), "evil\n1": target("near"), "tank/user/evil@x": target("near")},
 				"pools": map[string]any{"evil": map[string]any{"name": "tank", "checked": "2026-11-28T08:00:00Z"}, "": map[string]any{"name": "evil evil@", "checked": "2026-11-28T08:00:00Z"}},
 				"disks": map[string]any{"evil": map[string]any{"state": "evil"}, "usb": map[string]any{"state": strings.Repeat("evil", 1<<20)}},
-				"gone":  []any{nil, map[string]any{"target": "evil"}}, "set_aside": []any{map[string]any{"target": "evil"}},
+				"gone":  []any{map[string]any{"target": "evil"}}, "set_aside": []any{map[string]any{"target": "evil"}},
 				"last_run": map[string]any{"damaged": []any{map[string]any{"pool": "evil@", "target": ""}, map[string]any{"pool": "tank", "target": "evil"}}}},
 			drills: map[string]any{"copies": map[string]any{"tank/user": map[string]any{"evil": map[string]any{}}, "evil": map[string]any{"near": map[string]any{}}}},
 		},
