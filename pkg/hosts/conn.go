@@ -28,6 +28,8 @@ type Conn struct {
 	lastError  error
 	reached    bool
 	attempts   atomic.Int64
+	// askingFacts and askingSystem are locks with one slot, so that concurrent callers share an answer.
+	askingFacts, askingSystem chan struct{}
 
 	mu    sync.Mutex
 	host  Host      // nil if not open
@@ -88,6 +90,12 @@ func (h *Conn) RTT() time.Duration {
 // Facts returns the host's facts. They are cached for each connection, because the host starts its
 // back end to answer.
 func (h *Conn) Facts(ctx context.Context) (f Facts, err error) {
+	select {
+	case h.askingFacts <- struct{}{}:
+		defer func() { <-h.askingFacts }()
+	case <-ctx.Done():
+		return f, ctx.Err()
+	}
 	h.mu.Lock()
 	known := h.facts
 	h.mu.Unlock()
@@ -110,6 +118,12 @@ const maxSystemAge = time.Minute
 // System returns what the host's system files report. It returns nil if the host does not permit or
 // support the request. The answer may be a minute old.
 func (h *Conn) System(ctx context.Context) *sysinfo.System {
+	select {
+	case h.askingSystem <- struct{}{}:
+		defer func() { <-h.askingSystem }()
+	case <-ctx.Done():
+		return nil
+	}
 	h.mu.Lock()
 	known, age := h.system, time.Since(h.systemTime)
 	h.mu.Unlock()

@@ -29,7 +29,7 @@ func (s *Set) Get(host string, w *transport.Settings) *Conn {
 	defer s.mu.Unlock()
 	h := s.conns[l]
 	if h == nil {
-		h = &Conn{address: l, open: s.open, connecting: make(chan struct{}, 1)}
+		h = &Conn{address: l, open: s.open, connecting: make(chan struct{}, 1), askingFacts: make(chan struct{}, 1), askingSystem: make(chan struct{}, 1)}
 		s.conns[l] = h
 	}
 	return h
