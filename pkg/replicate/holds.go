@@ -145,6 +145,15 @@ func (s *HoldMove) drop(old, now string) {
 	}
 }
 
+// ExpectHolds records the new bases of copies, before their holds are placed.
+func (s *State) ExpectHolds(changes []*HoldChange) {
+	for _, h := range changes {
+		for source, a := range h.Copies {
+			s.Dataset(source).Targets[h.Target] = a
+		}
+	}
+}
+
 // Placed removes names from the arrivals. source and there are full names on the two sides that
 // certainly have no hold. whole means that all changes succeeded.
 func (h *HoldChange) Placed(source, target []string, whole bool) {
