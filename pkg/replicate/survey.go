@@ -110,15 +110,6 @@ func (v *Survey) CopiesToList(t *Target) []string {
 	return out
 }
 
-// HasNews reports whether a dataset has a more recent snapshot than the last run sent to a target.
-func (v *Survey) HasNews(target string) bool {
-	return slices.ContainsFunc(v.DatasetsFor(target), func(d *zfs.Dataset) bool {
-		latest, any := d.Latest()
-		known := v.State.Datasets[d.Name]
-		return any && (known == nil || known.Targets[target] == nil || known.Targets[target].BaseGUID != latest.GUID)
-	})
-}
-
 // DueSnapshots are the snapshots that a run takes.
 type DueSnapshots struct {
 	Names  []string             // full names

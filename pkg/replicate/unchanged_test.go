@@ -18,16 +18,3 @@ func TestUnchangedWithinASecond(t *testing.T) {
 	}
 	require.False(t, showsChanges(&zfs.Dataset{}, 1000), "unknown")
 }
-
-func TestSurveyHasNews(t *testing.T) {
-	t.Parallel()
-	d := &zfs.Dataset{Name: "tank/a"}
-	v := &Survey{Job: &Job{}, State: &State{Datasets: map[string]*DatasetState{}}, Source: &zfs.Listing{Datasets: []*zfs.Dataset{d}}}
-	require.False(t, v.HasNews("t"), "without a snapshot")
-	d.Versions = []zfs.Version{{Kind: zfs.Snapshot, Name: "x", GUID: 1}, {Kind: zfs.Snapshot, Name: "y", GUID: 2}}
-	require.True(t, v.HasNews("t"), "nothing was sent")
-	v.State.Datasets["tank/a"] = &DatasetState{Targets: map[string]*CopyState{"t": {BaseGUID: 1}, "u": {BaseGUID: 2}}}
-	require.True(t, v.HasNews("t"))
-	require.False(t, v.HasNews("u"))
-	require.True(t, v.HasNews("new"))
-}

@@ -22,24 +22,18 @@ type Batch struct {
 	// Copies, if not empty, limits the target listing to these datasets: the copies that Survey's
 	// datasets already have. If one is missing or inconsistent, the whole target is listed.
 	Copies []string
-	// HistoriesAfter lists full histories only after the transfers. Set it if transfers are expected
-	// and Newest is not set, so that the histories are listed once. A dry run ignores it.
-	HistoriesAfter bool
 	// Newest lists only the most recent snapshot of each target dataset, and full histories only
 	// as far as the plan and identification need them. Result.Target is as limited.
 	Newest bool
-	// Listed, if not nil, returns an answer of ListTarget for this batch, or false if RunBatch must list
-	// the target itself.
-	Listed func(context.Context) (zfs.Listing, bool)
 	// Review, if not nil, is called with the plan before any change. It may refuse datasets and
 	// edit existing conflicts.
 	Review func(*plan.Plan, plan.State)
 	// Renames are renames of target datasets that precede the batch. With DryRun they have not
 	// happened, and the plan assumes them.
 	Renames []zfs.RenamedCopy
-	// BeforeMove, if not nil, is called with a plan that has streams, before anything changes. It is
+	// BeforeMove, if not nil, is called with the plan before anything changes. Its error ends the batch. It is
 	// not called with DryRun.
-	BeforeMove func(context.Context, *plan.Plan)
+	BeforeMove func(context.Context, *plan.Plan) error
 }
 
 // BatchResult is the result of a Batch.
@@ -73,12 +67,14 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	if b.Request.DryRun {
 		return res, nil
 	}
-	if b.BeforeMove != nil && t.Report.Plan.Steps() > 0 {
-		b.BeforeMove(ctx, t.Report.Plan)
+	if b.BeforeMove != nil {
+		if err := b.BeforeMove(ctx, t.Report.Plan); err != nil {
+			return res, err
+		}
 	}
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
-	if t.Report.Plan.Steps() > 0 || b.HistoriesAfter && !b.Newest {
+	if t.Report.Plan.Steps() > 0 {
 		defer rep.Activity("verifying snapshots on " + t.Ends.Target.Conn.Label())()
 		if err := t.Retry(ctx, func(ctx context.Context) error {
 			after, err := listAfter(ctx, t.Ends, &b, t.Report.Plan, t.State.Target.Root)
@@ -107,14 +103,8 @@ func surveyBatch(ctx context.Context, e *ends.Ends, b *Batch) (state plan.State,
 		return state, err
 	}
 	state = plan.State{Source: b.Survey, SourceHost: e.Source.Conn.Label(), TargetHost: e.Target.Conn.Label(), SourceAt: e.Source.Conn.At(), TargetAt: e.Target.Conn.At()}
-	listed := false
-	if b.Listed != nil {
-		state.Target, listed = b.Listed(ctx)
-	}
-	if !listed {
-		if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
-			return state, ends.MissingPool(e.Target.Conn, target, err)
-		}
+	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
+		return state, ends.MissingPool(e.Target.Conn, target, err)
 	}
 	if b.Request.DryRun {
 		state.Target = plan.SimulateRenames(state.Target, b.Renames)
@@ -134,17 +124,6 @@ func surveyBatch(ctx context.Context, e *ends.Ends, b *Batch) (state plan.State,
 	return state, surveySource(ctx, e, b.Request.Plan, &state)
 }
 
-// ListTarget lists the target of a batch. It may run before the snapshots of the batch are taken, to save
-// RunBatch a round trip (see Batch.Listed). It uses the addresses, Plan.Source, Plan.Target,
-// Plan.Recursive, Survey, Copies and Newest.
-func ListTarget(ctx context.Context, b *Batch, at *hosts.Set) (zfs.Listing, error) {
-	target, err := plan.TargetName(b.Request.Plan.Source, b.Request.Plan.Target)
-	if err != nil {
-		return zfs.Listing{}, err
-	}
-	return listTarget(ctx, ends.New(at, b.Request.Source, b.Request.Target, &b.Request.Settings), b, nil, target)
-}
-
 // listAfter lists the target after a batch. If ctx has ended, it still tries for 30 seconds, so
 // that the report is accurate.
 func listAfter(ctx context.Context, e *ends.Ends, b *Batch, p *plan.Plan, target string) (zfs.Listing, error) {
@@ -161,7 +140,7 @@ func listAfter(ctx context.Context, e *ends.Ends, b *Batch, p *plan.Plan, target
 // histories unless Newest is set.
 func listTarget(ctx context.Context, e *ends.Ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
 	q := hosts.ListQuery{Dataset: target, Recursive: b.Request.Plan.Recursive, Versions: true, Changed: true, NoAncestors: after != nil}
-	q.Newest = b.Newest || after == nil && b.HistoriesAfter && !b.Request.DryRun
+	q.Newest = b.Newest
 	some := q
 	some.Only = b.Copies
 	l, err := e.Target.Conn.List(ctx, some)

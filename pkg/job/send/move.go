@@ -30,8 +30,8 @@ type mover struct {
 	rep  Reporter
 	// surveyed is the state that the plan was made for, nil = unknown.
 	surveyed *plan.State
-	gate     gate         // limits the datasets that use the hosts
-	small    gate         // limits the datasets that have only small streams
+	gate     Gate         // limits the datasets that use the hosts
+	small    Gate         // limits the datasets that have only small streams
 	limitID  uint64       // of the streams, which together keep the limits
 	streams  atomic.Int64 // number of started streams
 	changed  atomic.Bool  // the source or the target may have changed
@@ -60,10 +60,8 @@ func (t *Job) move(ctx context.Context) map[string]error {
 	for _, d := range p.Datasets {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
-	if t.mover.gate = t.Request.Gate; t.mover.gate == nil {
-		t.mover.gate = newGate(max(1, t.Request.Parallel))
-	}
-	t.mover.small = newGate(connect.MaxSmall)
+	t.mover.gate = within(t.Request.Gate, NewGate(max(1, t.Request.Parallel)))
+	t.mover.small = NewGate(connect.MaxSmall)
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
@@ -119,10 +117,11 @@ func (t *Job) move(ctx context.Context) map[string]error {
 	return failed
 }
 
-// gate limits how many datasets pass it. It blocks until one more may pass, or returns an error after ctx ended.
-type gate = func(ctx context.Context) (release func(), err error)
+// Gate limits how many datasets pass it. It blocks until one more may pass, or returns an error after ctx ended.
+type Gate func(ctx context.Context) (release func(), err error)
 
-func newGate(limit int) gate {
+// NewGate returns a Gate that lets a number of datasets pass at the same time, in order of arrival.
+func NewGate(limit int) Gate {
 	slots := make(chan struct{}, limit)
 	return func(ctx context.Context) (func(), error) {
 		select {
@@ -131,6 +130,26 @@ func newGate(limit int) gate {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+}
+
+// within returns a Gate that also passes outer, if that is not nil. Only datasets that passed inner wait at outer: a
+// job with many datasets delays others there only by few.
+func within(outer, inner Gate) Gate {
+	if outer == nil {
+		return inner
+	}
+	return func(ctx context.Context) (func(), error) {
+		leave, err := inner(ctx)
+		if err != nil {
+			return nil, err
+		}
+		release, err := outer(ctx)
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		return func() { release(); leave() }, nil
 	}
 }
 

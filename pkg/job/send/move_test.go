@@ -1,8 +1,12 @@
 package send
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -123,4 +127,53 @@ func TestAdvanced(t *testing.T) {
 	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is stored")
 	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
 	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
+}
+
+// TestGateIsFair expects that a job with much to send does not delay one with little at a common gate.
+func TestGateIsFair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		outer := NewGate(2)
+		gates := map[string]Gate{"busy": within(outer, NewGate(2)), "small": within(outer, NewGate(2))}
+		var order []string
+		next, all := make(chan struct{}), sync.WaitGroup{}
+		want := func(job string) {
+			all.Go(func() {
+				release, err := gates[job](t.Context())
+				require.NoError(t, err)
+				<-next
+				order = append(order, job)
+				release()
+			})
+			synctest.Wait()
+		}
+		for range 9 {
+			want("busy")
+		}
+		want("small")
+		for range 10 {
+			next <- struct{}{}
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Less(t, slices.Index(order, "small"), 4, "%v", order)
+	})
+}
+
+// TestGateCancelled expects that a dataset that waits at a common gate leaves both gates if its job is cancelled.
+func TestGateCancelled(t *testing.T) {
+	t.Parallel()
+	outer, inner := NewGate(1), NewGate(1)
+	release, err := outer(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		_, err = within(outer, inner)(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	release()
+	release, err = within(outer, inner)(t.Context())
+	require.NoError(t, err)
+	release()
 }

@@ -13,26 +13,38 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// decide returns the decision for the state v. It queries snapshot dates that retention needs and
-// no listing holds.
-func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.Decision {
-	w.checkLeftCopies(ctx, v)
-	v.Now = w.Env.Now()
-	d := replicate.Decide(v)
-	if len(d.NeedCreated) > 0 {
-		w.queryCreated(ctx, v, d.NeedCreated)
-		d = replicate.Decide(v)
+// decider decides what a run does after its transfers.
+type decider struct {
+	s    *session.Session
+	v    *replicate.RunState
+	note func(format string, args ...any)
+	// expected maps the snapshots that a preview expects to arrive to their snapshots on the source,
+	// by side. Names are full. It is nil in a run.
+	expected map[string]map[string]string
+}
+
+// decide returns the decision for the state d.v. It queries snapshot dates that retention needs and
+// no listing holds, and records which diverged copies and orphans still exist.
+func (d *decider) decide(ctx context.Context) *replicate.Decision {
+	d.checkLeftCopies(ctx)
+	d.v.Now = d.s.Env.Now()
+	decision := replicate.Decide(d.v)
+	if len(decision.NeedCreated) > 0 {
+		d.queryCreated(ctx, decision.NeedCreated)
+		decision = replicate.Decide(d.v)
 	}
-	for _, p := range d.Prunings {
-		if p.Refused && p.Mirror {
-			p.Hint = "check what happened to the source\nto list the copies to destroy: " + w.Env.Command("prune -n "+w.session.Job.Name) +
-				"\nto destroy them once: " + w.Env.Command("prune --beyond-limit "+w.session.Job.Name)
-		} else if p.Refused {
-			p.Hint = "check retention and snapshots.adopt of the job\nto list the snapshots to destroy: " + w.Env.Command("prune -n "+w.session.Job.Name) +
-				"\nto destroy them once: " + w.Env.Command("prune --beyond-limit "+w.session.Job.Name)
+	for _, p := range decision.Prunings {
+		if !p.Refused {
+			continue
 		}
+		check, what := "retention and snapshots.adopt of the job", "snapshots"
+		if p.Mirror {
+			check, what = "what happened to the source", "copies"
+		}
+		p.Hint = "check " + check + "\nto list the " + what + " to destroy: " + d.s.Env.Command("prune -n "+d.s.Job.Name) +
+			"\nto destroy them once: " + d.s.Env.Command("prune --beyond-limit "+d.s.Job.Name)
 	}
-	return d
+	return decision
 }
 
 // queryCreated queries creation times, by side. A received snapshot keeps the creation time of its
@@ -40,14 +52,15 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 // could report other times later, and retention would destroy the wrong snapshots.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (dmu_recv_end_sync)
-func (w *jobRun) queryCreated(ctx context.Context, v *replicate.RunState, need map[string][]string) {
+func (d *decider) queryCreated(ctx context.Context, need map[string][]string) {
+	v := d.v
 	v.Created, v.QueryErrors = map[string]map[string]map[string]time.Time{}, map[string]error{}
 	ofOriginals := map[uint64]time.Time{}
 	if names, ok := need[replicate.SourceSide]; ok {
-		v.Created[replicate.SourceSide], v.QueryErrors[replicate.SourceSide] = w.created(ctx, replicate.SourceSide, names)
-		for _, d := range v.Source.Datasets {
-			for _, s := range d.Snapshots() {
-				if at, ok := v.Created[replicate.SourceSide][d.Name][s.Name]; ok && w.session.Source.Host.Local() {
+		v.Created[replicate.SourceSide], v.QueryErrors[replicate.SourceSide] = d.created(ctx, replicate.SourceSide, names)
+		for _, of := range v.Source.Datasets {
+			for _, s := range of.Snapshots() {
+				if at, ok := v.Created[replicate.SourceSide][of.Name][s.Name]; ok && d.s.Source.Host.Local() {
 					ofOriginals[s.GUID] = at
 				}
 			}
@@ -59,15 +72,15 @@ func (w *jobRun) queryCreated(ctx context.Context, v *replicate.RunState, need m
 			continue
 		}
 		known := map[string]time.Time{}
-		for _, d := range t.Listing.Datasets {
-			for _, s := range d.Snapshots() {
+		for _, of := range t.Listing.Datasets {
+			for _, s := range of.Snapshots() {
 				if at, ok := ofOriginals[s.GUID]; ok {
-					known[s.In(d.Name)] = at
+					known[s.In(of.Name)] = at
 				}
 			}
 		}
 		unknown := slices.DeleteFunc(slices.Clone(names), func(n string) bool { _, ok := known[n]; return ok })
-		v.Created[t.Name], v.QueryErrors[t.Name] = w.created(ctx, t.Name, unknown)
+		v.Created[t.Name], v.QueryErrors[t.Name] = d.created(ctx, t.Name, unknown)
 		for _, n := range names {
 			if at, ok := known[n]; ok && v.QueryErrors[t.Name] == nil {
 				session.AddCreated(v.Created[t.Name], n, at)
@@ -78,21 +91,21 @@ func (w *jobRun) queryCreated(ctx context.Context, v *replicate.RunState, need m
 
 // created returns the creation times of snapshots by dataset and name. For snapshots that a
 // preview expects to arrive, it queries the source.
-func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (map[string]map[string]time.Time, error) {
+func (d *decider) created(ctx context.Context, side string, snapshots []string) (map[string]map[string]time.Time, error) {
 	var existing, coming []string
 	for _, n := range snapshots {
-		if of := w.expected[side][n]; of != "" {
+		if of := d.expected[side][n]; of != "" {
 			coming = append(coming, of)
 		} else {
 			existing = append(existing, n)
 		}
 	}
-	out, err := w.session.Side(side).Created(ctx, existing)
+	out, err := d.s.Side(side).Created(ctx, existing)
 	if err != nil || len(coming) == 0 {
 		return out, err
 	}
-	at, err := w.session.Source.Created(ctx, coming)
-	for name, of := range w.expected[side] {
+	at, err := d.s.Source.Created(ctx, coming)
+	for name, of := range d.expected[side] {
 		dataset, snapshot, _ := strings.Cut(of, "@")
 		if created, ok := at[dataset][snapshot]; ok {
 			session.AddCreated(out, name, created)
@@ -103,33 +116,34 @@ func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (
 
 // checkLeftCopies checks whether the diverged copies and orphans still exist. If a target cannot be
 // queried, its copies count as existing, and their age does not grow.
-func (w *jobRun) checkLeftCopies(ctx context.Context, v *replicate.RunState) {
-	v.NoteOrphans()
-	for _, t := range v.Targets {
-		names := w.session.State.DivergedAt(t.Name)
-		for _, g := range w.session.State.OrphansAt(t.Name) {
+func (d *decider) checkLeftCopies(ctx context.Context) {
+	d.v.NoteOrphans()
+	for _, t := range d.v.Targets {
+		names := d.s.State.DivergedAt(t.Name)
+		for _, g := range d.s.State.OrphansAt(t.Name) {
 			names = append(names, g.Dataset)
 		}
 		if t.Failed || len(names) == 0 {
 			continue
 		}
-		found, err := w.session.Side(t.Name).Properties(ctx, names, "guid")
+		found, err := d.s.Side(t.Name).Properties(ctx, names, "guid")
 		if err != nil {
-			w.note("%s: cannot process renamed copies and copies deleted on the source: %v", t.Name, err)
+			d.note("%s: cannot process renamed copies and copies deleted on the source: %v", t.Name, err)
 			continue
 		}
 		guidOf := func(name string) uint64 {
 			guid, _ := strconv.ParseUint(found[name]["guid"].Value, 10, 64) // 0 for a copy that no longer exists
 			return guid
 		}
-		w.session.State.UpdateDiverged(t.Name, guidOf)
-		v.UpdateOrphans(t.Target, guidOf)
+		d.s.State.UpdateDiverged(t.Name, guidOf)
+		d.v.UpdateOrphans(t.Target, guidOf)
 	}
-	w.listOverdue(ctx, v)
+	d.listOverdue(ctx)
 }
 
 // listOverdue lists the orphans that are due to be destroyed, with their descendants.
-func (w *jobRun) listOverdue(ctx context.Context, v *replicate.RunState) {
+func (d *decider) listOverdue(ctx context.Context) {
+	v := d.v
 	v.DueOrphans = map[string]*zfs.Listing{}
 	for _, t := range v.Targets {
 		if t.Failed {
@@ -141,9 +155,9 @@ func (w *jobRun) listOverdue(ctx context.Context, v *replicate.RunState) {
 				continue
 			}
 			above = g.Dataset
-			l, err := w.session.Side(t.Name).List(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, NoAncestors: true})
+			l, err := d.s.Side(t.Name).List(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, NoAncestors: true})
 			if err != nil {
-				w.note("%s: %s was deleted on the source, its copy is kept: %v", t.Name, g.Source, err)
+				d.note("%s: %s was deleted on the source, its copy is kept: %v", t.Name, g.Source, err)
 				continue
 			}
 			if v.DueOrphans[t.Name] == nil {

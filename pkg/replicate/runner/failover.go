@@ -129,9 +129,9 @@ func (f *failover) checkHandover() error {
 func (f *failover) observe(ctx context.Context) error {
 	done := f.session.Activity("reading the roles of source and copy")
 	defer done()
-	f.target = observe(ctx, f.t, f.copyRoot)
+	f.target = observeRole(ctx, f.t, f.copyRoot)
 	if f.target.err != nil && !f.TargetLost {
-		if f.source = observe(ctx, f.jobRun.session.Source, f.root); f.source.Role.Kind == zfs.RoleHandover {
+		if f.source = observeRole(ctx, f.jobRun.session.Source, f.root); f.source.Role.Kind == zfs.RoleHandover {
 			return fault.Failf("when it returns, complete the switch: "+f.Env.Command("switch "+f.session.Job.Name+" "+f.t.Name)+
 				"\nif it is lost and its copy never became the source: "+f.Env.Command("switch --abort --target-lost "+f.session.Job.Name+" "+f.t.Name), "%w", f.target.err)
 		}
@@ -144,7 +144,7 @@ func (f *failover) observe(ctx context.Context) error {
 		return fault.Refusef(f.Env.Command("run "+f.session.Job.Name), "%s: no copy of job %q", f.result.Copy, f.session.Job.Name)
 	}
 	if !f.sourceUnknown {
-		f.source = observe(ctx, f.jobRun.session.Source, f.root)
+		f.source = observeRole(ctx, f.jobRun.session.Source, f.root)
 	}
 	f.state = decide.ObserveRoles(f.source.RoleSide, f.target.RoleSide)
 	f.result.State = f.state
@@ -160,7 +160,7 @@ func (f *failover) permit(event decide.RoleEvent) error {
 	if f.source.err != nil {
 		err = fault.Refusef(fault.HintOf(err), "%w: %w", err, f.source.err)
 	}
-	return f.refuseRole(err, f.t.Name, f.result.Copy, f.result.Source, f.target, f.source)
+	return refuseRole(f.session, err, f.t.Name, f.result.Copy, f.result.Source, f.target, f.source)
 }
 
 // requireOwner refuses a host on which this user must not change properties. A restricted key

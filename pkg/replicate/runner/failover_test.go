@@ -208,10 +208,11 @@ func TestPromote(t *testing.T) {
 	p.Write("dst/copy/a", []byte("two"))
 
 	p.away = ""
+	copies := p.state()["dst/copy/a"]
+	require.ErrorContains(t, p.runJob(t, "home"), "the copy became the source")
+	require.Equal(t, copies, p.state()["dst/copy/a"])
 	state := p.state()
-	err = p.runJob(t, "home")
-	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.ErrorContains(t, err, "the copy became the source")
+	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
 	require.Equal(t, state, p.state(), "the old job changed something")
 
 	// The former source has newer data.

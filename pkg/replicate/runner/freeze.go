@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -51,16 +53,12 @@ func frozenIn(names []string, frozen []freeze.Application) []freeze.Application 
 	})
 }
 
-// snapshotAtOnce takes snapshots in one transaction, with applications frozen. If there are none, it then lists
-// with next.
-func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Application, next *relisting) error {
-	switch {
-	case len(frozen) == 0 && next == nil:
-		return hosts.Run(ctx, w.session.Source.Host, hosts.OpSnapshot, names)
-	case len(frozen) == 0:
-		return next.after(ctx, names)
+// takeFrozen takes snapshots in one transaction, with applications frozen.
+func (t *taking) takeFrozen(ctx context.Context, names []string, frozen []freeze.Application) error {
+	r, err := hosts.Call(ctx, t.p.s.Source.Host, hosts.OpSnapshotFrozen, freeze.Request{Job: t.p.s.Job.Name, Snapshots: names, Applications: frozen})
+	if errors.Is(err, hosts.ErrLost) {
+		return t.frozenUnknown(ctx, names, frozen, err)
 	}
-	r, err := hosts.Call(ctx, w.session.Source.Host, hosts.OpSnapshotFrozen, freeze.Request{Job: w.session.Job.Name, Snapshots: names, Applications: frozen})
 	if err != nil {
 		return withKeyHint(err)
 	}
@@ -70,13 +68,13 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 	}
 	for i := range frozen {
 		o := r.Outcomes[i]
-		w.recordFreeze(&frozen[i], o, names)
+		t.recordFreeze(&frozen[i], o, names)
 		if o.Error != "" && why == nil && (frozen[i].Required || o.ThawFailed) {
 			why = fault.Failf(o.Hint, "%s: %s", frozen[i].Label(), o.Error)
 		}
 	}
 	if r.MarkError != "" {
-		w.note("cannot set the property %s on the snapshots: %s", freeze.Property, r.MarkError)
+		t.p.journal.Note("cannot set the property %s on the snapshots: %s", freeze.Property, r.MarkError)
 	}
 	if r.Stopped {
 		hint := fault.HintOf(why)
@@ -85,7 +83,24 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 		}
 		return fault.Refusef(hint+"\nto take the snapshots anyway: on_failure = \"continue\"", "%w: %w", errNotFrozen, why)
 	}
-	w.freezeErr = errors.Join(w.freezeErr, why)
+	t.out.unfrozen = errors.Join(t.out.unfrozen, why)
+	return nil
+}
+
+// frozenUnknown returns the result of takeFrozen after the connection was lost. The host may have taken the
+// snapshots, and thawed the applications before it did. If no snapshot exists, it returns lost.
+func (t *taking) frozenUnknown(ctx context.Context, names []string, frozen []freeze.Application, lost error) error {
+	missing, err := t.missing(ctx, names)
+	if err != nil || len(missing) == len(names) {
+		return lost
+	}
+	for i := range frozen {
+		o := freeze.Outcome{Error: fmt.Sprintf("it is unknown whether it was frozen: %v", lost)}
+		t.recordFreeze(&frozen[i], o, names)
+		if frozen[i].Required {
+			t.out.unfrozen = errors.Join(t.out.unfrozen, fmt.Errorf("%s: %s", frozen[i].Label(), o.Error))
+		}
+	}
 	return nil
 }
 
@@ -99,12 +114,12 @@ func withKeyHint(err error) error {
 }
 
 // deniedFreezes returns why the source forbids freezing, and the freezes that match no dataset.
-func (w *jobRun) deniedFreezes(ctx context.Context, unmatched []replicate.UnmatchedFreeze) (all []Denied) {
+func deniedFreezes(ctx context.Context, s *session.Session, unmatched []replicate.UnmatchedFreeze) (all []Denied) {
 	deny := func(key string, err error) {
 		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
 	}
-	if len(w.session.Job.Freeze) > 0 { // an empty request freezes nothing
-		_, err := hosts.Call(ctx, w.session.Source.Host, hosts.OpSnapshotFrozen, freeze.Request{})
+	if len(s.Job.Freeze) > 0 { // an empty request freezes nothing
+		_, err := hosts.Call(ctx, s.Source.Host, hosts.OpSnapshotFrozen, freeze.Request{})
 		if errors.Is(err, hosts.ErrForbidden) {
 			deny("freeze", withKeyHint(err))
 		}
@@ -118,13 +133,13 @@ func (w *jobRun) deniedFreezes(ctx context.Context, unmatched []replicate.Unmatc
 const datasetsHint = "list the application's datasets in the key datasets of [[job.freeze]], and include them in the job"
 
 // recordUnmatched records unmatched freezes as failed. It returns an error if one of them is required.
-func (w *jobRun) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []string) error {
+func (t *taking) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []string) error {
 	required := slices.IndexFunc(unmatched, func(z replicate.UnmatchedFreeze) bool { return z.Required })
 	if required >= 0 {
 		names = nil
 	}
 	for i := range unmatched {
-		w.recordFreeze(&unmatched[i].Application, freeze.Outcome{Error: unmatched[i].Error, Hint: datasetsHint}, names)
+		t.recordFreeze(&unmatched[i].Application, freeze.Outcome{Error: unmatched[i].Error, Hint: datasetsHint}, names)
 	}
 	if required < 0 {
 		return nil
@@ -134,15 +149,17 @@ func (w *jobRun) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []
 }
 
 // recordFreeze records the outcome of one freeze, for the run and for each dataset.
-func (w *jobRun) recordFreeze(z *freeze.Application, o freeze.Outcome, names []string) {
-	w.run.Frozen = append(w.run.Frozen, statedir.Frozen{Name: z.Label(), Kind: z.Kind, Datasets: len(z.Datasets), Outcome: o})
+func (t *taking) recordFreeze(z *freeze.Application, o freeze.Outcome, names []string) {
+	t.out.frozen = append(t.out.frozen, statedir.Frozen{Name: z.Label(), Kind: z.Kind, Datasets: len(z.Datasets), Outcome: o})
 	if o.Error != "" {
-		w.note("not consistent: %s: %s", z.Label(), o.Error)
+		t.p.journal.Note("not consistent: %s: %s", z.Label(), o.Error)
 	}
-	for _, full := range names {
-		dataset, snapshot, _ := strings.Cut(full, "@")
-		if slices.Contains(z.Datasets, dataset) {
-			w.session.State.Dataset(dataset).RecordFreeze(snapshot, o.Error == "")
+	t.p.ledger.Confirm(func(st *statedir.State) {
+		for _, full := range names {
+			dataset, snapshot, _ := strings.Cut(full, "@")
+			if slices.Contains(z.Datasets, dataset) {
+				st.Dataset(dataset).RecordFreeze(snapshot, o.Error == "")
+			}
 		}
-	}
+	})
 }

@@ -89,12 +89,11 @@ func (s *roleSwitch) unmountSource(ctx context.Context) error {
 func (s *roleSwitch) runJob(ctx context.Context) error {
 	j := *s.session.Job
 	j.Freeze = nil
-	again, err := s.newRun(&j, s.session.Store)
+	again, err := s.Env.Open(&j, s.session.Store)
 	if err != nil {
 		return err
 	}
-	again.only = s.t.Name
-	run, err := again.complete(ctx)
+	run, err := complete(ctx, s.newPass(again, order{only: s.t.Name}))
 	if run != nil {
 		for _, t := range run.Targets {
 			if t.Target != s.t.Name {
@@ -114,11 +113,11 @@ func (s *roleSwitch) runJob(ctx context.Context) error {
 // copy then has all data of the source.
 func (s *roleSwitch) sendLast(ctx context.Context) error {
 	snapshot := switchPrefix + s.id
-	w, err := s.lastRun(snapshot)
+	last, err := s.lastRun(snapshot)
 	if err != nil {
 		return err
 	}
-	v, err := w.survey(ctx)
+	v, err := survey(ctx, last.s, last.rec.Started)
 	if err != nil {
 		return err
 	}
@@ -135,11 +134,11 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 		if err := hosts.Run(ctx, s.jobRun.session.Source, hosts.OpSnapshot, missing); err != nil {
 			return err
 		}
-		if v, err = w.survey(ctx); err != nil {
+		if v, err = survey(ctx, last.s, last.rec.Started); err != nil {
 			return err
 		}
 	}
-	b := w.send(ctx, v, nil)[0]
+	b := sendAll(ctx, last, v, nil, nil, func() error { return nil })[0]
 	for _, d := range b.result.Datasets {
 		s.result.Bytes += d.Bytes
 		b.err = cmp.Or(b.err, d.Err)
@@ -160,14 +159,18 @@ func (s *roleSwitch) sendLast(ctx context.Context) error {
 // lastRun returns a run that sends only to the target, in addition the snapshots of that name. It
 // replaces no diverged copy, takes no other snapshot, and places no holds or bookmarks, which no later
 // run would remove.
-func (s *roleSwitch) lastRun(snapshot string) (*jobRun, error) {
+func (s *roleSwitch) lastRun(snapshot string) (*pass, error) {
 	j := *s.session.Job
 	t := *s.t.Target
 	t.OnDivergence, t.Mirror, t.Snapshots = "", nil, replicate.TargetSnapshots{}
 	j.Holds, j.Bookmarks = "none", "none"
 	j.Targets, j.Snapshots.SnapshotLimits = []replicate.Target{t}, replicate.SnapshotLimits{}
 	j.Snapshots.Adopt = append(slices.Clone(j.Snapshots.Adopt), snapshot)
-	return s.newRun(&j, s.session.Store)
+	last, err := s.Env.Open(&j, s.session.Store)
+	if err != nil {
+		return nil, err
+	}
+	return s.newPass(last, order{}), nil
 }
 
 // copyRecord copies the record of the source's properties from the source to the copy.

@@ -9,13 +9,13 @@ import (
 )
 
 // hooksBefore runs the hooks before the run.
-func (w *jobRun) hooksBefore(ctx context.Context) error {
-	for i := range w.session.Job.Before {
-		h := &w.session.Job.Before[i]
-		err := w.runHook(ctx, h, "before the run", hook.Environment("before", w.session.Job, w.run), nil)
+func hooksBefore(ctx context.Context, p *pass) error {
+	for i := range p.s.Job.Before {
+		h := &p.s.Job.Before[i]
+		err := runHook(ctx, p, h, "before the run", "before", nil)
 		switch {
 		case err != nil && h.OnFailure == "continue":
-			w.note("hook before the run: %v", err)
+			p.journal.Note("hook before the run: %v", err)
 		case err != nil:
 			return fault.Refusef(`to continue after a failed hook: on_failure = "continue"`, "hook before the run: %w", err)
 		}
@@ -25,22 +25,22 @@ func (w *jobRun) hooksBefore(ctx context.Context) error {
 
 // hooksAfter runs the hooks after the run and, if the run failed, the alert. It runs them even if the
 // run was interrupted.
-func (w *jobRun) hooksAfter(ctx context.Context) {
+func hooksAfter(ctx context.Context, p *pass) {
 	run := func(h *replicate.Hook, kind, name string) {
-		if err := w.runHook(context.WithoutCancel(ctx), h, name, hook.Environment(kind, w.session.Job, w.run), w.run); err != nil {
-			w.note("%s: %v", name, err)
+		if err := runHook(context.WithoutCancel(ctx), p, h, name, kind, p.rec); err != nil {
+			p.journal.Note("%s: %v", name, err)
 		}
 	}
-	for i := range w.session.Job.After {
-		run(&w.session.Job.After[i], "after", "hook after the run")
+	for i := range p.s.Job.After {
+		run(&p.s.Job.After[i], "after", "hook after the run")
 	}
-	if w.session.Job.Alert != nil && !w.run.Succeeded() {
-		run(w.session.Job.Alert, "alert", "alert")
+	if p.s.Job.Alert != nil && !p.rec.Succeeded() {
+		run(p.s.Job.Alert, "alert", "alert")
 	}
 }
 
 // runHook runs one hook with rec as JSON on its standard input, unless rec is nil.
-func (w *jobRun) runHook(ctx context.Context, h *replicate.Hook, name string, env []string, rec any) error {
-	defer w.session.Activity("running %s, %s", h.Command[0], name)()
-	return hook.Run(ctx, h, env, rec)
+func runHook(ctx context.Context, p *pass, h *replicate.Hook, name, kind string, rec any) error {
+	defer p.s.Activity("running %s, %s", h.Command[0], name)()
+	return hook.Run(ctx, h, hook.Environment(kind, p.s.Job, p.rec), rec)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -324,15 +323,4 @@ func previewNotify(j *replicate.Job) (*NotifyPreview, error) {
 		}
 	}
 	return p, outcome.Join(errs...)
-}
-
-// recordFailure appends a record of a run that failed before it read the state.
-func (r *Runner) recordFailure(j *replicate.Job, store *statedir.Store, err error) error {
-	now := r.Env.Now().UTC().Truncate(time.Second)
-	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Targets: []*statedir.TargetRun{}}
-	run.Conclude(now, err, false)
-	if stored := store.Append(run); stored != nil {
-		err = errors.Join(err, stored)
-	}
-	return err
 }

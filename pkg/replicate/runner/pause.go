@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
@@ -40,38 +39,38 @@ func (r *Runner) checkPause(j *replicate.Job) (*decide.Pause, decide.Extent, err
 	return p, state.Extent(r.event()), nil
 }
 
-// skip records a run that did nothing because of a pause.
-func (r *Runner) skip(j *replicate.Job, store *statedir.Store, p *decide.Pause) (*statedir.Run, error) {
-	now := r.Env.Now().UTC().Truncate(time.Second)
-	run := &statedir.Run{Job: j.Name, Source: j.Source, Started: now, Targets: []*statedir.TargetRun{}, Paused: p.Text(session.Stamp), Skipped: true}
-	run.Conclude(now, nil, false)
-	if err := store.Append(run); err != nil {
-		return run, fmt.Errorf("job %q: cannot store its record: %w", j.Name, err)
+// withheld returns the targets to which a pause, a switch to another target or a closed bandwidth window permits no
+// transfer, with the reason. Targets in before stay held if their window opens, because the run has not
+// checked their roles.
+func withheld(p *pass, before map[string]string) map[string]string {
+	held := map[string]string{}
+	for _, t := range p.s.Targets {
+		switch {
+		case p.order.only != "" && t.Name != p.order.only:
+			held[t.Name] = "the switch sends only to target " + p.order.only
+		case p.order.pause != nil:
+			held[t.Name] = p.order.pause.Text(session.Stamp)
+		case before[t.Name] != "":
+			held[t.Name] = before[t.Name]
+		case !p.ignoreWindows && t.Transfer.ClosedAt(p.s.Env.Now()):
+			held[t.Name] = windowText(t, p.s.Env.Now())
+		}
 	}
-	return run, nil
+	return held
 }
 
-// heldBatch returns the batch of a target to which a pause or a closed bandwidth window permits no
-// transfer, or nil.
-func (w *jobRun) heldBatch(t *side) *batch {
-	why := ""
-	switch {
-	case w.only != "" && t.Name != w.only:
-		why = "the switch sends only to target " + w.only
-	case w.pause != nil:
-		why = w.pause.Text(session.Stamp)
-	case w.heldAtStart[t.Name] != "":
-		why = w.heldAtStart[t.Name]
-	case !w.IgnorePause && t.Transfer.ClosedAt(w.Env.Now()):
-		why = windowText(t, w.Env.Now())
-	default:
-		return nil
+// reachable returns the targets that are not held.
+func reachable(s *session.Session, held map[string]string) (all []*session.Side) {
+	for _, t := range s.Targets {
+		if held[t.Name] == "" {
+			all = append(all, t)
+		}
 	}
-	return &batch{side: t, result: &send.BatchResult{}, held: why}
+	return all
 }
 
 // windowText describes a closed bandwidth window.
-func windowText(t *side, now time.Time) string {
+func windowText(t *session.Side, now time.Time) string {
 	until, _ := t.Transfer.NextChange(now)
 	return "no transfers until " + until.Local().Format("15:04") + " (bandwidth_window)"
 }
@@ -82,13 +81,13 @@ type windowClosed struct{ at time.Time }
 func (*windowClosed) Error() string { return "the bandwidth window closes" }
 
 // untilClosed returns a context that ends when a bandwidth window of the target closes.
-func (w *jobRun) untilClosed(ctx context.Context, t *side) (context.Context, context.CancelFunc) {
-	closes, any := t.Transfer.NextChange(w.Env.Now())
-	if !any || !t.Transfer.ClosedAt(closes) || w.IgnorePause {
+func untilClosed(ctx context.Context, p *pass, t *session.Side) (context.Context, context.CancelFunc) {
+	closes, any := t.Transfer.NextChange(p.s.Env.Now())
+	if !any || !t.Transfer.ClosedAt(closes) || p.ignoreWindows {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(closes.Sub(w.Env.Now()), func() { cancel(&windowClosed{closes}) })
+	timer := time.AfterFunc(closes.Sub(p.s.Env.Now()), func() { cancel(&windowClosed{closes}) })
 	return ctx, func() { timer.Stop(); cancel(nil) }
 }
 
@@ -102,12 +101,12 @@ func (b *batch) hold(ctx context.Context) {
 		return err != nil && (fault.ClassOf(err) == fault.Interrupted || errors.Is(err, context.Canceled))
 	}
 	if interrupted(b.err) {
-		b.held, b.err = windowText(b.side, closed.at), nil
+		b.held, b.err = windowText(b.to, closed.at), nil
 		return
 	}
 	for _, d := range b.result.Datasets {
 		if interrupted(d.Err) {
-			b.stopped = windowText(b.side, closed.at)
+			b.stopped = windowText(b.to, closed.at)
 		}
 	}
 }

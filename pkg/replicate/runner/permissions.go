@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/zfs"
 )
 
@@ -30,13 +31,13 @@ type Delegation struct {
 
 // delegation returns what the user of a side lacks for the job's whole life, or nil if the user is root or
 // unknown. done is what the next run does there, and dataset is where it needs permissions.
-func (w *jobRun) delegation(ctx context.Context, s *side, done zfs.Work, dataset string, tree bool) *Delegation {
+func delegation(ctx context.Context, j *replicate.Job, s *session.Side, done zfs.Work, dataset string, tree bool) *Delegation {
 	f, err := s.Host.Facts(ctx)
 	if err != nil || f.Root || f.User == "" {
 		return nil // the preview reports the error
 	}
 	d := &Delegation{Host: s.At.Host, User: f.User}
-	for _, n := range needs(w.session.Job, s.Target) {
+	for _, n := range needs(j, s.Target) {
 		switch acts := n.op.Acts(s.Target != nil); {
 		case n.command:
 		case zfs.RootOnly(acts):
@@ -45,7 +46,7 @@ func (w *jobRun) delegation(ctx context.Context, s *side, done zfs.Work, dataset
 			done.Ops = append(done.Ops, acts...)
 		}
 	}
-	if s.Target == nil && len(w.session.Job.Freeze) > 0 {
+	if s.Target == nil && len(j.Freeze) > 0 {
 		done.Ops, done.Properties = append(done.Ops, hosts.OpSnapshotFrozen.Acts(false)...), append(done.Properties, freeze.Property)
 	}
 	if s.Target != nil && s.Target.Disk != nil {
@@ -67,13 +68,13 @@ func (w *jobRun) delegation(ctx context.Context, s *side, done zfs.Work, dataset
 
 // planned is the plan for one target: of the next run, and as if there were no copies yet.
 type planned struct {
-	*side
+	to         *session.Side
 	now, first *plan.Plan
 	listing    zfs.Listing // of the target, before the run
 }
 
 // delegations returns the delegations of the source and of the targets with a plan.
-func (w *jobRun) delegations(ctx context.Context, source *zfs.Listing, plans []planned) (all []*Delegation) {
+func delegations(ctx context.Context, s *session.Session, source *zfs.Listing, plans []planned) (all []*Delegation) {
 	sent := zfs.Work{Raw: true}
 	for _, p := range plans {
 		for _, one := range []*plan.Plan{p.now, p.first} {
@@ -81,25 +82,25 @@ func (w *jobRun) delegations(ctx context.Context, source *zfs.Listing, plans []p
 			sent.Ranges, sent.Raw = sent.Ranges || work.Ranges, sent.Raw && work.Raw
 		}
 	}
-	all = append(all, w.delegation(ctx, w.session.Source, sent, source.Root, w.session.Job.Recursive))
+	all = append(all, delegation(ctx, s.Job, s.Source, sent, source.Root, s.Job.Recursive))
 	for _, p := range plans {
 		work, first := preflight.TargetWork(p.now, ""), preflight.TargetWork(p.first, "")
 		work.Ops, work.Properties = append(work.Ops, first.Ops...), append(work.Properties, first.Properties...)
-		work.Renames = work.Renames || p.Target.OnDivergence == "rotate"
+		work.Renames = work.Renames || p.to.Target.OnDivergence == "rotate"
 		at := preflight.Grantee(work, &p.listing)
-		all = append(all, w.delegation(ctx, p.side, work, at, w.session.Job.Recursive || at != p.listing.Root))
+		all = append(all, delegation(ctx, s.Job, p.to, work, at, s.Job.Recursive || at != p.listing.Root))
 	}
 	return slices.DeleteFunc(all, func(d *Delegation) bool { return d == nil })
 }
 
 // firstPlan plans the transfer to a target as if it had no copy yet, for the permissions that any new dataset
 // will need.
-func (w *jobRun) firstPlan(t *side, v *replicate.Survey, target *zfs.Listing) *plan.Plan {
-	b := w.request(t, v)
+func firstPlan(p *pass, t *session.Side, v *replicate.Survey, target *zfs.Listing) *plan.Plan {
+	b := request(p, t, v)
 	req := b.Request.Plan
 	req.First, req.Rotate = plan.FirstAll, ""
-	p := plan.Make(req, plan.State{Source: b.Survey, Target: zfs.Listing{Root: target.Root, Ancestors: target.Ancestors, Pool: target.Pool}})
-	return &p
+	first := plan.Make(req, plan.State{Source: b.Survey, Target: zfs.Listing{Root: target.Root, Ancestors: target.Ancestors, Pool: target.Pool}})
+	return &first
 }
 
 // Denied is a job-file key that a side does not permit, because of its restricted key, its host or
@@ -177,26 +178,26 @@ func needs(j *replicate.Job, t *replicate.Target) (all []need) {
 
 // denied returns the operations of the job's whole life that a side does not permit, because its host lacks
 // zxfer or its key lacks a grant. It asks for nothing but the grants of the key.
-func (w *jobRun) denied(ctx context.Context) (all []Denied) {
-	for _, s := range append([]*side{w.session.Source}, w.session.Targets...) {
-		root := w.session.Root(s)
-		key := s.Grants(ctx)
+func denied(ctx context.Context, s *session.Session) (all []Denied) {
+	for _, side := range append([]*session.Side{s.Source}, s.Targets...) {
+		root := s.Root(side).Name
+		key := side.Grants(ctx)
 		seen := map[string]bool{}
-		for _, n := range needs(w.session.Job, s.Target) {
-			d := Denied{Target: s.Name, Key: n.key, When: n.when, Harmless: n.harmless, Command: n.command}
+		for _, n := range needs(s.Job, side.Target) {
+			d := Denied{Target: side.Name, Key: n.key, When: n.when, Harmless: n.harmless, Command: n.command}
 			if n.command && key == nil {
 				continue
 			}
-			if err := s.Host.Require(ctx, n.op); fault.ClassOf(err) == fault.Refused && n.op.Name() != hosts.OpTransfer.Name() {
+			if err := side.Host.Require(ctx, n.op); fault.ClassOf(err) == fault.Refused && n.op.Name() != hosts.OpTransfer.Name() {
 				d.Error, d.Hint = err.Error(), fault.HintOf(err)
 			}
 			if key == nil {
 				// not restricted
 			} else if n.roles {
 				d.Error, d.Hint = authz.NoRoleChange, "use a key that is not restricted"
-			} else if change := key.Lacks(n.op, root.Name, s.Target != nil && !n.reads); change != "" {
-				d.Error = fmt.Sprintf("the key of zxfer on %s does not permit it", s.Host.Label())
-				d.Hint = fmt.Sprintf("in authorized_keys on %s: %s; the key has: %s", s.Host.Label(), change, key)
+			} else if change := key.Lacks(n.op, root, side.Target != nil && !n.reads); change != "" {
+				d.Error = fmt.Sprintf("the key of zxfer on %s does not permit it", side.Host.Label())
+				d.Hint = fmt.Sprintf("in authorized_keys on %s: %s; the key has: %s", side.Host.Label(), change, key)
 				if n.harmless && !n.command {
 					d.Hint += `; or in the job file: bookmarks = "none"`
 				}

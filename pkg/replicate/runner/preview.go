@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/disk"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -90,98 +91,126 @@ func (p *Preview) Err() error {
 
 // Preview connects to all hosts of a job and plans its next run. It changes nothing.
 func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error) {
-	w, err := r.newRun(j, statedir.Peek(r.Env.StateDir, j.Name))
+	s, err := r.Env.Open(j, statedir.Peek(r.Env.StateDir, j.Name))
 	if err != nil {
 		return nil, err
 	}
-	p := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
+	out := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
 	var notifyErr error
-	if p.Notify, notifyErr = previewNotify(j); notifyErr != nil {
-		p.Error, p.Hint = notifyErr.Error(), fault.HintOf(notifyErr)
+	if out.Notify, notifyErr = previewNotify(j); notifyErr != nil {
+		out.Error, out.Hint = notifyErr.Error(), fault.HintOf(notifyErr)
 	}
-	w.findDisks(ctx) // first: a command on a suspended pool would hang
-	v, err := w.survey(ctx)
-	if err == nil {
-		err = cmp.Or(r.standby(j), w.checkRoles(ctx, w.session.Source.At.Name))
-	}
+	p := r.newPass(s, order{})
+	disks := disk.Find(ctx, s, p.rec.Started, p.ledger.Locker()) // first: a command on a suspended pool would hang
+	targets := usable(disks, reachable(s, withheld(p, nil)))
+	v, err := r.previewSource(ctx, p, targets)
 	if err != nil {
 		err = errors.Join(err, notifyErr)
-		p.Error, p.Hint = err.Error(), fault.HintOf(err)
-		return p, ctx.Err()
+		out.Error, out.Hint = err.Error(), fault.HintOf(err)
+		return out, ctx.Err()
 	}
-	if err := w.confirm(ctx, v); err != nil {
-		p.Error, p.Hint = err.Error(), fault.HintOf(err)
-		return p, ctx.Err()
-	}
-	w.planRenames(ctx, v)
-	p.Datasets = len(v.Source.Datasets)
+	planRenames(ctx, p, v, targets)
+	out.Datasets = len(v.Source.Datasets)
 	due := v.DueSnapshots()
-	p.Snapshots, p.Frozen = append(p.Snapshots, due.Names...), due.Frozen
-	p.Denied = w.deniedFreezes(ctx, due.Unmatched)
-	taken := withSnapshots(*v.Source, p.Snapshots)
-	v.Source, w.expected = &taken, map[string]map[string]string{}
-	after := &replicate.RunState{Survey: v}
+	out.Snapshots, out.Frozen = append(out.Snapshots, due.Names...), due.Frozen
+	out.Denied = deniedFreezes(ctx, s, due.Unmatched)
+	taken := withSnapshots(*v.Source, out.Snapshots)
+	v.Source = &taken
+	decision := decider{s: s, v: &replicate.RunState{Survey: v}, note: p.journal.Note, expected: map[string]map[string]string{}}
 	var plans []planned
-	for _, t := range w.session.Targets {
-		if b := w.withoutDisk(t); b != nil {
-			p.Targets = append(p.Targets, previewAbsent(b, w.disk(t)))
-			after.Targets = append(after.Targets, b.targetState())
-			continue
+	for _, t := range s.Targets {
+		b, seen := previewTarget(ctx, p, disks, t, v)
+		if !b.absent && b.err == nil && b.result.Report.Plan != nil {
+			plans = append(plans, planned{t, b.result.Report.Plan, firstPlan(p, t, v, &b.result.Target), b.result.Target})
 		}
-		b := &batch{side: t, result: &send.BatchResult{Report: &send.Report{}}, err: checkExcluded(w, t, v)}
-		if b.err == nil {
-			req := w.request(t, v)
-			req.Request.DryRun = true
-			b = runBatch(ctx, w.Env.Hosts, t, req, &sendReporter{Reporter: w.Env.ReportTo(w.session.Job.Name, t.Name), w: w, to: t.Name})
+		if !b.absent {
+			decision.expected[t.Name] = b.predict(&taken)
 		}
-		seen := b.preview()
-		if len(seen.Exposed) > 0 {
-			seen.Drill = w.drillCommand()
-		}
-		p.Targets = append(p.Targets, seen)
-		if d := w.disk(t); d != nil {
-			p.Targets[len(p.Targets)-1].Disk = d.Preview()
-		}
-		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.Name])
-		if r := v.Renames[t.Name]; r != nil {
-			p.Targets[len(p.Targets)-1].Renames = r.Copies
-		}
-		if now := p.Targets[len(p.Targets)-1]; b.err == nil {
-			if now.Writable = v.Writable(t.Target, &b.result.Target); now.Writable != nil {
-				now.Protect = now.Writable.Command(t.Host.At())
-			}
-		}
-		if b.err == nil && b.result.Report.Plan != nil {
-			plans = append(plans, planned{t, b.result.Report.Plan, w.firstPlan(t, v, &b.result.Target), b.result.Target})
-		}
-		w.expected[t.Name] = b.predict(&taken)
-		after.Targets = append(after.Targets, b.targetState())
+		out.Targets = append(out.Targets, seen)
+		decision.v.Targets = append(decision.v.Targets, b.targetState())
 	}
-	p.Denied = append(p.Denied, w.denied(ctx)...)
-	d := w.decide(ctx, after)
-	p.Prunings = append(p.Prunings, d.Prunings...)
+	out.Denied = append(out.Denied, denied(ctx, s)...)
+	d := decision.decide(ctx)
+	out.Prunings = append(out.Prunings, d.Prunings...)
 	var sides sync.WaitGroup // on different hosts
-	for _, side := range p.Prunings {
-		sides.Go(func() { w.showHeld(ctx, side, releasedHolds(side.Side, d.HoldChanges)) })
+	for _, of := range out.Prunings {
+		sides.Go(func() { showHeld(ctx, s, of, decision.expected[of.Side], releasedHolds(of.Side, d.HoldChanges)) })
 	}
 	sides.Wait()
-	p.Unlimited = w.session.Job.WithoutRetention()
-	p.Drill = w.drillPreview(after.Targets)
-	p.Delegations = w.delegations(ctx, v.Source, plans)
-	return p, ctx.Err()
+	out.Unlimited = j.WithoutRetention()
+	out.Drill = drillPreview(s, decision.v.Targets)
+	out.Delegations = delegations(ctx, s, v.Source, plans)
+	return out, ctx.Err()
+}
+
+// previewSource lists the source, and refuses what a run refuses.
+func (r *Runner) previewSource(ctx context.Context, p *pass, targets []*session.Side) (*replicate.Survey, error) {
+	v, err := survey(ctx, p.s, p.rec.Started)
+	if err == nil {
+		err = r.standby(p.s.Job)
+	}
+	if err != nil {
+		return nil, err
+	}
+	roles := readRoles(ctx, p.s, append(slices.Clone(targets), p.s.Source)...)
+	defer roles.stop()
+	source := roles.of(p.s.Source)
+	if err := judgeRoles(p.s, source, roles); err != nil {
+		return nil, err
+	}
+	if err := v.CheckTaking(); err != nil {
+		return nil, err
+	}
+	v.Promoted = source.Role.Kind == zfs.RoleSource
+	return v, confirm(ctx, p.s, v, p.journal.Note)
+}
+
+// previewTarget plans the next transfer to a target.
+func previewTarget(ctx context.Context, p *pass, disks *disk.Set, t *session.Side, v *replicate.Survey) (*batch, *TargetPreview) {
+	d := disks.Of(t)
+	if b := withoutDisk(disks, t); b != nil {
+		seen := &TargetPreview{Target: t.Name, To: t.Target.To, Disk: d.Preview()}
+		if b.err != nil {
+			seen.Error, seen.Hint = b.err.Error(), fault.HintOf(b.err)
+		}
+		return b, seen
+	}
+	b := &batch{to: t, result: &send.BatchResult{Report: &send.Report{}}, err: checkExcluded(p.s, t, v)}
+	if b.err == nil {
+		req := request(p, t, v)
+		req.Request.DryRun = true
+		b.run(ctx, p, &req)
+	}
+	seen := b.preview()
+	if len(seen.Exposed) > 0 {
+		seen.Drill = drillCommand(p.s)
+	}
+	if d != nil {
+		seen.Disk = d.Preview()
+	}
+	seen.Excluded = len(v.Excluded[t.Name])
+	if r := v.Renames[t.Name]; r != nil {
+		seen.Renames = r.Copies
+	}
+	if b.err == nil {
+		if seen.Writable = v.Writable(t.Target, &b.result.Target); seen.Writable != nil {
+			seen.Protect = seen.Writable.Command(t.Host.At())
+		}
+	}
+	return b, seen
 }
 
 // drillPreview returns nil if the job has no drills.
-func (w *jobRun) drillPreview(targets []*replicate.TargetState) *DrillPreview {
-	if !w.session.Job.HasDrills() {
+func drillPreview(s *session.Session, targets []*replicate.TargetState) *DrillPreview {
+	if !s.Job.HasDrills() {
 		return nil
 	}
-	d := &DrillPreview{Schedule: w.session.Job.DrillSchedule()}
+	d := &DrillPreview{Schedule: s.Job.DrillSchedule()}
 	if e, err := calendar.Parse(d.Schedule); err == nil {
-		d.Next, _ = e.Next(w.Env.Now())
+		d.Next, _ = e.Next(s.Env.Now())
 	}
 	for _, t := range targets {
-		if w.session.Job.DrillAt(t.Target).KeyFile != "" {
+		if s.Job.DrillAt(t.Target).KeyFile != "" {
 			continue
 		}
 		for i := 0; !t.Absent && i < len(t.Listing.Datasets); i++ {
@@ -240,17 +269,8 @@ func releasedHolds(side string, all []*replicate.HoldChange) map[string]uint64 {
 	return out
 }
 
-// previewAbsent returns the preview of a target whose disk is not imported.
-func previewAbsent(b *batch, d *disk.Disk) *TargetPreview {
-	p := &TargetPreview{Target: b.Name, To: b.Target.To, Disk: d.Preview()}
-	if b.err != nil {
-		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)
-	}
-	return p
-}
-
 func (b *batch) preview() *TargetPreview {
-	p := &TargetPreview{Target: b.Name, To: b.Target.To, Plan: b.result.Report.Plan, Wire: b.result.Report.Wire}
+	p := &TargetPreview{Target: b.to.Name, To: b.to.Target.To, Plan: b.result.Report.Plan, Wire: b.result.Report.Wire}
 	p.Wire.Why = replicate.Keys(p.Wire.Why)
 	if b.err != nil {
 		p.Error, p.Hint = b.err.Error(), fault.HintOf(b.err)

@@ -144,7 +144,7 @@ func (f *failover) checkOtherCopies(ctx context.Context) error {
 			continue
 		}
 		at := t.Target.CopyOf(f.root, f.root)
-		o := observe(ctx, t, at)
+		o := observeRole(ctx, t, at)
 		switch {
 		case o.err != nil:
 			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.Name, o.err)

@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/send"
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -35,151 +35,112 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		}
 		return nil, err
 	}
-	w, unlock, err := r.lockRun(ctx, j, false, "wait until it ends")
+	store, unlock, err := r.Env.LockStore(ctx, j, false, "wait until it ends")
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	w.findDisks(ctx) // first: a command on a suspended pool would hang
-	survey, err := w.survey(ctx)
+	s, err := r.Env.Open(j, store)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.checkRoles(ctx, survey.Root); err != nil {
+	p := r.newPass(s, order{})
+	disks := disk.Find(ctx, s, p.rec.Started, p.ledger.Locker()) // first: a command on a suspended pool would hang
+	found, err := survey(ctx, s, p.rec.Started)
+	if err == nil {
+		err = checkRoles(ctx, s, usable(disks, s.Targets))
+	}
+	if err != nil {
 		return nil, err
 	}
-	v := &replicate.RunState{Survey: survey, NoLimit: beyond}
+	v := &replicate.RunState{Survey: found, NoLimit: beyond}
 	var errs []error
-	for _, t := range w.session.Targets {
-		if b := w.withoutDisk(t); b != nil {
-			w.Env.Log(w.session.Job.Name + ": " + w.disk(t).Skipped())
-			v.Targets = append(v.Targets, b.targetState())
-			continue
-		}
-		b := batch{side: t, result: &send.BatchResult{}}
-		q := hosts.ListQuery{Recursive: j.Recursive, Versions: true}
-		if q.Dataset, b.err = plan.TargetName(v.Root, t.At.Name); b.err == nil {
-			listed := w.session.Activity("listing %s", t.At)
-			b.result.Target, b.err = t.List(ctx, q)
-			listed()
-		}
-		if b.err != nil {
+	for _, t := range s.Targets {
+		b := withoutDisk(disks, t)
+		if b != nil {
+			p.journal.Log("%s", disks.Of(t).Skipped())
+		} else if b = listCopies(ctx, s, t, v.Root); b.err != nil {
 			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, b.err))
 		}
 		v.Targets = append(v.Targets, b.targetState())
 	}
-	all := w.decide(ctx, v).Prunings
+	d := decider{s: s, v: v, note: p.journal.Note}
+	all := d.decide(ctx).Prunings
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
-	for _, p := range all {
-		if dryRun {
-			w.showHeld(ctx, p, nil)
-		} else {
-			w.apply(ctx, p, !refused, nil)
+	for _, of := range all {
+		switch {
+		case dryRun:
+			showHeld(ctx, s, of, nil, nil)
+		case refused:
+			s.State.RecordPruning(of)
+		default:
+			prune(ctx, p, of, nil)
 		}
-		if err := p.Failed(); err != nil && p.Refused {
+		if err := of.Failed(); err != nil && of.Refused {
 			errs = append(errs, err)
 		} else if err != nil {
 			errs = append([]error{err}, errs...) // the first error determines the class
 		}
 	}
 	if !dryRun {
-		errs = append(errs, w.session.Store.Save(w.session.State))
+		errs = append(errs, s.Store.Save(s.State))
 	}
 	return all, statedir.UsageToFailed(errors.Join(errs...))
 }
 
-// prune completes and records the prunings of a run.
-func (e *ending) prune(ctx context.Context) (failed error) {
-	for _, p := range e.decision.Prunings {
-		removed := e.apply(ctx, p, true, e.destroys[p])
-		i := slices.IndexFunc(e.session.Targets, func(t *side) bool { return t.Name == p.Side })
-		if i < 0 {
-			e.run.Pruned += removed
-		} else {
-			e.run.Targets[i].Pruned += removed
-			e.run.Targets[i].Removed += p.Removed
-		}
-		if n := p.Unsent(); n > 0 {
-			e.note("%s on %s keeps %s, because a job of sent_on_by has not sent %s on", p.Rule(), p.Side, english.Plural(n, "snapshot", ""), english.PluralWord(n, "it", "them"))
-		}
-		if p.Error == "" {
-			continue
-		}
-		e.note("%s on %s: %s", p.Rule(), p.Side, p.Error)
-		if i < 0 {
-			failed = fault.Failf(p.Hint, "retention on the source: %s", p.Error)
-		} else {
-			t := e.run.Targets[i]
-			t.Outcome, t.Error, t.Hint = outcome.Failed, p.Rule()+": "+p.Error, p.Hint
-		}
+// listCopies returns a batch that only lists the target.
+func listCopies(ctx context.Context, s *session.Session, t *session.Side, root string) *batch {
+	b := &batch{to: t, result: &send.BatchResult{}}
+	q := hosts.ListQuery{Recursive: s.Job.Recursive, Versions: true}
+	if q.Dataset, b.err = plan.TargetName(root, t.At.Name); b.err == nil {
+		defer s.Activity("listing %s", t.At)()
+		b.result.Target, b.err = t.List(ctx, q)
 	}
-	if e.bookmarks == nil {
-		return failed
-	}
-	if err := e.bookmarks.result(ctx); err != nil {
-		e.note("bookmarks: %v", err)
-		return failed
-	}
-	stale := e.decision.Bookmarks
-	e.run.Pruned += len(stale)
-	for _, b := range e.jobRun.bookmarks { // of intermediate snapshots, which the run needed only until its streams ended
-		if slices.Contains(stale, b.In(b.Dataset)) {
-			e.run.Pruned--
-		}
-	}
-	return failed
+	return b
 }
 
-// apply records what retention learned about a side and, with remove, carries out its decision. first
-// destroyed the first snapshots; nil = none did. It returns how many snapshots were destroyed.
-func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool, first *step) int {
-	w.session.State.RecordPruning(p)
-	if !remove {
-		return 0
-	}
-	began, due := time.Now(), len(p.Remove)
+// prune records what retention learned about a side, and carries out its decision. first destroyed the first
+// snapshots; nil = none did. It returns how many snapshots were destroyed.
+func prune(ctx context.Context, p *pass, of *replicate.Pruning, first *step) int {
+	p.ledger.Confirm(func(st *statedir.State) { st.RecordPruning(of) })
+	began, due := time.Now(), len(of.Remove)
 	if first != nil && first.ran {
 		began = first.began
 	}
-	defer w.session.Activity("destroying %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
-	destroyed := applyPruning(ctx, w.session.Side(p.Side), p, first)
-	p.Removed = w.destroyOrphans(ctx, p)
-	if due > 0 && !p.Refused {
-		w.Env.Log(fmt.Sprintf("%s: %s destroyed %s on %s in %s", w.session.Job.Name, p.Rule(), english.Plural(destroyed, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
+	defer p.s.Activity("destroying %s on %s", english.Plural(due, "snapshot", ""), of.Side)()
+	destroyed := destroyRemoved(ctx, p.s.Side(of.Side), of, first)
+	of.Removed = destroyOrphans(ctx, p, of)
+	if due > 0 && !of.Refused {
+		p.journal.Log("%s destroyed %s on %s in %s", of.Rule(), english.Plural(destroyed, "snapshot", ""), of.Side, time.Since(began).Round(time.Millisecond))
 	}
 	return destroyed
 }
 
-// showHeld finds the held snapshots of a pruning, for display.
-func (w *jobRun) showHeld(ctx context.Context, p *replicate.Pruning, freed map[string]uint64) {
-	defer w.session.Activity("listing holds on %s", p.Side)()
-	showHeld(ctx, w.session.Side(p.Side), p, w.expected[p.Side], freed)
-}
-
-// showHeld moves the snapshots that are held or have clones from p.Remove to the kept ones, for
+// showHeld moves the snapshots that are held or have clones from of.Remove to the kept ones, for
 // display. Destroying does not need it, since ZFS then names busy snapshots faster. Snapshots in
 // coming do not exist yet. freed counts the job's own holds that will have moved.
-func showHeld(ctx context.Context, s *side, p *replicate.Pruning, coming map[string]string, freed map[string]uint64) {
-	existing := slices.DeleteFunc(slices.Clone(p.Remove), func(n string) bool { return coming[n] != "" })
+func showHeld(ctx context.Context, s *session.Session, of *replicate.Pruning, coming map[string]string, freed map[string]uint64) {
+	existing := slices.DeleteFunc(slices.Clone(of.Remove), func(n string) bool { return coming[n] != "" })
 	if len(existing) == 0 {
 		return
 	}
-	props, err := s.Properties(ctx, existing, "userrefs", "clones")
+	defer s.Activity("listing holds on %s", of.Side)()
+	props, err := s.Side(of.Side).Properties(ctx, existing, "userrefs", "clones")
 	if err != nil {
-		p.Error = err.Error()
+		of.Error = err.Error()
 		return
 	}
-	p.Remove = slices.DeleteFunc(p.Remove, func(n string) bool {
+	of.Remove = slices.DeleteFunc(of.Remove, func(n string) bool {
 		if coming[n] != "" {
 			return false
 		}
-		of := props[n]
-		refs, _ := strconv.ParseUint(of["userrefs"].Value, 10, 64) // always a number for an existing snapshot
-		held := refs > freed[n] || strings.Trim(of["clones"].Value, "-") != ""
+		found := props[n]
+		refs, _ := strconv.ParseUint(found["userrefs"].Value, 10, 64) // always a number for an existing snapshot
+		held := refs > freed[n] || strings.Trim(found["clones"].Value, "-") != ""
 		if held {
-			p.Keep(n)
+			of.Keep(n)
 		}
-		return held || of == nil
+		return held || found == nil
 	})
 }
 
@@ -188,9 +149,9 @@ func showHeld(ctx context.Context, s *side, p *replicate.Pruning, coming map[str
 // snapshot.
 const destroyAtOnce = 1000
 
-// applyPruning destroys p.Remove and returns how many snapshots were destroyed. first destroyed the first ones;
+// destroyRemoved destroys p.Remove and returns how many snapshots were destroyed. first destroyed the first ones;
 // nil = none did.
-func applyPruning(ctx context.Context, s *side, p *replicate.Pruning, first *step) int {
+func destroyRemoved(ctx context.Context, s *session.Side, p *replicate.Pruning, first *step) int {
 	if p.Error != "" {
 		return 0
 	}
@@ -220,7 +181,7 @@ func applyPruning(ctx context.Context, s *side, p *replicate.Pruning, first *ste
 }
 
 // destroySnapshots destroys names in one transaction and returns those that were destroyed.
-func destroySnapshots(ctx context.Context, s *side, names []string, p *replicate.Pruning) ([]string, error) {
+func destroySnapshots(ctx context.Context, s *session.Side, names []string, p *replicate.Pruning) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -230,7 +191,7 @@ func destroySnapshots(ctx context.Context, s *side, names []string, p *replicate
 // settle returns which names were destroyed by one transaction that ended with err. A snapshot that is
 // held, has clones or is being sent fails the whole transaction: settle keeps it and destroys the others.
 // If ZFS does not name it, settle bisects.
-func settle(ctx context.Context, s *side, names []string, err error, p *replicate.Pruning) ([]string, error) {
+func settle(ctx context.Context, s *session.Side, names []string, err error, p *replicate.Pruning) ([]string, error) {
 	if err == nil {
 		return names, nil
 	}
@@ -284,25 +245,25 @@ func busyOf(err error) map[string]bool {
 
 // destroyOrphans destroys the orphans that are due and returns how many it destroyed. It keeps and
 // notes the ones that the host refuses to destroy.
-func (w *jobRun) destroyOrphans(ctx context.Context, p *replicate.Pruning) (removed int) {
-	if len(p.OrphanRequests) == 0 || p.Error != "" {
+func destroyOrphans(ctx context.Context, p *pass, of *replicate.Pruning) (removed int) {
+	if len(of.OrphanRequests) == 0 || of.Error != "" {
 		return 0
 	}
-	defer w.session.Activity("destroying %s on %s", english.Plural(len(p.OrphanRequests), "copy", "copies"), p.Side)()
-	left := p.Datasets
-	p.Datasets = nil
-	for i, g := range p.OrphanRequests {
-		err := hosts.Run(ctx, w.session.Side(p.Side), hosts.OpDestroyOrphans, []zfs.Orphan{g})
+	defer p.s.Activity("destroying %s on %s", english.Plural(len(of.OrphanRequests), "copy", "copies"), of.Side)()
+	left := of.Datasets
+	of.Datasets = nil
+	for i, g := range of.OrphanRequests {
+		err := hosts.Run(ctx, p.s.Side(of.Side), hosts.OpDestroyOrphans, []zfs.Orphan{g})
 		switch {
 		case err == nil:
 			removed++
-			p.Datasets = append(p.Datasets, left[i])
-			w.session.State.DropOrphan(p.Side, g.Dataset)
-			w.Env.Log(w.session.Job.Name + ": " + g.Dataset + " on " + p.Side + " was destroyed, because its original was deleted on the source")
+			of.Datasets = append(of.Datasets, left[i])
+			p.ledger.Confirm(func(st *statedir.State) { st.DropOrphan(of.Side, g.Dataset) })
+			p.journal.Log("%s on %s was destroyed, because its original was deleted on the source", g.Dataset, of.Side)
 		case fault.ClassOf(err) == fault.Refused && !errors.Is(err, hosts.ErrForbidden):
-			w.note("%s: deleted on the source: %v", p.Side, err)
+			p.journal.Note("%s: deleted on the source: %v", of.Side, err)
 		default:
-			p.Error, p.Hint = "deleted on the source: "+err.Error(), fault.HintOf(err)
+			of.Error, of.Hint = "deleted on the source: "+err.Error(), fault.HintOf(err)
 			return removed
 		}
 	}

@@ -79,7 +79,7 @@ func TestCreationTimesOfReceivedSnapshots(t *testing.T) {
 		require.Equal(t, []string{"s1"}, r.names("dst/copy/a"))
 		r.snapshot("dst/copy", "s-local")
 		r.job.Source = source
-		w, err := r.runner(t).newRun(r.job, statedir.Peek(r.dir, r.job.Name))
+		opened, err := r.runner(t).Env.Open(r.job, statedir.Peek(r.dir, r.job.Name))
 		require.NoError(t, err)
 		list := func(dataset string) *zfs.Listing {
 			l, err := r.Host.List(t.Context(), zfs.ListQuery{Dataset: dataset, Recursive: true, Versions: true})
@@ -93,7 +93,8 @@ func TestCreationTimesOfReceivedSnapshots(t *testing.T) {
 			asked = append(asked, names...)
 			return nil
 		}
-		w.queryCreated(t.Context(), v, map[string][]string{replicate.SourceSide: {"src/a@s1"}, "t": {"dst/copy/a@s1", "dst/copy@s-local"}})
+		d := decider{s: opened, v: v}
+		d.queryCreated(t.Context(), map[string][]string{replicate.SourceSide: {"src/a@s1"}, "t": {"dst/copy/a@s1", "dst/copy@s-local"}})
 		require.ElementsMatch(t, queried, asked)
 		require.Equal(t, map[string]error{replicate.SourceSide: nil, "t": nil}, v.QueryErrors)
 		require.Contains(t, v.Created["t"]["dst/copy/a"], "s1")

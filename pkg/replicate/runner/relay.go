@@ -7,20 +7,16 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
 )
 
-// confirm refuses a job that takes snapshots of a copy. From the survey of a relay it removes what the
-// job that sends its source has not confirmed.
-func (w *jobRun) confirm(ctx context.Context, v *replicate.Survey) error {
-	if err := v.CheckTaking(); err != nil {
-		return err
-	}
-	v.Promoted = w.promoted // the listing may lack an unchanged root
+// confirm removes from the survey of a relay what the job that sends its source has not confirmed.
+func confirm(ctx context.Context, s *session.Session, v *replicate.Survey, note func(format string, args ...any)) error {
 	names := v.ToConfirm()
 	tags := map[string][]string{}
 	if len(names) > 0 {
-		defer w.session.Activity("reading the holds of %s on the source", english.Plural(len(names), "snapshot", ""))()
-		found, err := w.session.Source.Host.Holds(ctx, names)
+		defer s.Activity("reading the holds of %s on the source", english.Plural(len(names), "snapshot", ""))()
+		found, err := s.Source.Host.Holds(ctx, names)
 		if err != nil {
 			return fmt.Errorf("holds: %w", replicate.InKeys(err))
 		}
@@ -28,7 +24,7 @@ func (w *jobRun) confirm(ctx context.Context, v *replicate.Survey) error {
 	}
 	notes, err := v.Confirm(tags)
 	for _, n := range notes {
-		w.note("%s", n)
+		note("%s", n)
 	}
 	return err
 }

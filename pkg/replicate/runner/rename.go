@@ -2,24 +2,25 @@ package runner
 
 import (
 	"context"
-	"fmt"
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
-// planRenames finds out, on each target with on_rename = "follow", what becomes of copies whose source
+// planRenames finds out, on each of targets with on_rename = "follow", what becomes of copies whose source
 // dataset was renamed. It fills v.Renames and changes nothing. Without such copies it asks no host.
-func (w *jobRun) planRenames(ctx context.Context, v *replicate.Survey) {
+func planRenames(ctx context.Context, p *pass, v *replicate.Survey, targets []*session.Side) {
 	v.Renames = map[string]*replicate.Renames{}
-	for _, t := range w.session.Targets {
-		if !t.Target.FollowsRenames() || !v.OutdatedNames(t.Target) || w.heldBatch(t) != nil || w.withoutDisk(t) != nil {
+	for _, t := range targets {
+		if !t.Target.FollowsRenames() || !v.OutdatedNames(t.Target) {
 			continue // the state keeps the former name until a run that reaches the copy
 		}
 		l, err := t.List(ctx, hosts.ListQuery{Dataset: v.RenameList(t.Target), Recursive: true, Versions: true})
 		if err != nil {
-			w.note("%s: cannot list the copies of renamed datasets: %v", t.Name, err)
+			p.journal.Note("%s: cannot list the copies of renamed datasets: %v", t.Name, err)
 			continue
 		}
 		v.Renames[t.Name] = v.PlanRenames(t.Target, &l)
@@ -28,10 +29,16 @@ func (w *jobRun) planRenames(ctx context.Context, v *replicate.Survey) {
 
 // followRenames renames copies like their source datasets. A run that is killed after a rename, and
 // before the state is saved, leaves a copy with the new name: the next run finds and records it. An
-// error is noted, and the datasets are refused as renamed.
-func (w *jobRun) followRenames(ctx context.Context, v *replicate.Survey) {
-	w.planRenames(ctx, v)
-	for _, t := range w.session.Targets {
+// error is noted, and the datasets are refused as renamed. permit is called before anything changes.
+func followRenames(ctx context.Context, p *pass, v *replicate.Survey, targets []*session.Side, permit func() error) error {
+	planRenames(ctx, p, v, targets)
+	if len(v.Renames) == 0 {
+		return nil
+	}
+	if err := permit(); err != nil {
+		return err
+	}
+	for _, t := range targets {
 		r := v.Renames[t.Name]
 		if r == nil {
 			continue
@@ -39,20 +46,20 @@ func (w *jobRun) followRenames(ctx context.Context, v *replicate.Survey) {
 		done := 0
 		for _, step := range r.Steps {
 			if err := rename(ctx, t, step); err != nil {
-				w.note("%s: cannot rename the copy of a renamed dataset: %v", t.Name, err)
+				p.journal.Note("%s: cannot rename the copy of a renamed dataset: %v", t.Name, err)
 				break
 			}
-			w.Env.Log(fmt.Sprintf("%s: %s on %s was renamed to %s, like its source", w.session.Job.Name, step.Dataset, t.Name, step.As))
+			p.journal.Log("%s on %s was renamed to %s, like its source", step.Dataset, t.Name, step.As)
 			done++
 		}
-		w.session.State.RecordRenames(t.Name, r, done)
-		if err := w.session.Store.Save(w.session.State); err != nil {
-			w.note("%s: cannot record the new names of copies: %v", t.Name, err)
+		if err := p.ledger.Expect(func(st *statedir.State) { st.RecordRenames(t.Name, r, done) }); err != nil {
+			p.journal.Note("%s: cannot record the new names of copies: %v", t.Name, err)
 		}
 	}
+	return nil
 }
 
-func rename(ctx context.Context, s *side, step replicate.RenameStep) error {
+func rename(ctx context.Context, s *session.Side, step replicate.RenameStep) error {
 	if step.CreateParents {
 		if err := hosts.Run(ctx, s, hosts.OpCreateParents, step.As); err != nil {
 			return err

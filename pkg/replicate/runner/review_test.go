@@ -128,7 +128,7 @@ func reviewed(t *testing.T, n int) func() {
 	scope, err := j.Scope()
 	require.NoError(t, err)
 	v := &replicate.Survey{Job: j, Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "src", Source: &zfs.Listing{Root: "src"}}
-	b := &batch{side: &side{Name: "t"}, result: &send.BatchResult{}}
+	b := &batch{to: &side{Name: "t"}, result: &send.BatchResult{}}
 	p, st := &plan.Plan{}, plan.State{}
 	for i := range n {
 		d := &zfs.Dataset{Name: fmt.Sprintf("src/%06d", i), GUID: uint64(i + 1)}

@@ -3,16 +3,13 @@ package runner
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/zfs"
 )
 
@@ -23,8 +20,8 @@ type observedSide struct {
 	err error  // why the side could not be reached
 }
 
-// observe reads the role of a dataset. An ancestor's role also applies to it.
-func observe(ctx context.Context, s *side, dataset string) (o observedSide) {
+// observeRole reads the role of a dataset. An ancestor's role also applies to it.
+func observeRole(ctx context.Context, s *session.Side, dataset string) (o observedSide) {
 	var names []string
 	for name := dataset; name != ""; name = zfs.ParentOf(name) {
 		names = append(names, name)
@@ -49,82 +46,9 @@ func (r *Runner) standby(j *replicate.Job) error {
 		"job %q: it is standby, because its source became a copy", j.Name)
 }
 
-// checkRoles refuses a run if a fail over changed the roles of the source or a copy. A host that it
-// cannot reach counts as a side without a role: the run reports the error. It does not query targets
-// to which the run sends nothing.
-func (w *jobRun) checkRoles(ctx context.Context, root string) error {
-	roles, stop := w.readRoles(ctx, root)
-	defer stop()
-	return w.judgeRoles(root, roles)
-}
-
-// sideRoles holds the observed roles of a run. done is closed when they are complete.
-type sideRoles struct {
-	done    chan struct{}
-	source  observedSide
-	targets []observedSide // in the order of the targets
-	began   time.Time
-}
-
-// maxRolesAge is how old roles may be before a run takes snapshots. Listing a large source takes long, and
-// another host may promote a copy during that time.
-const maxRolesAge = 2 * time.Second
-
-// readRoles reads the roles for judgeRoles in the background. stop cancels that and waits.
-func (w *jobRun) readRoles(ctx context.Context, root string) (r *sideRoles, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	r = &sideRoles{began: time.Now(), done: make(chan struct{}), targets: make([]observedSide, len(w.session.Targets))}
-	var all sync.WaitGroup
-	all.Go(func() { r.source = observe(ctx, w.session.Source, root) })
-	for i, t := range w.session.Targets {
-		if w.heldBatch(t) == nil && w.withoutDisk(t) == nil {
-			all.Go(func() { r.targets[i] = observe(ctx, t, t.Target.CopyOf(root, root)) })
-		}
-	}
-	go func() { all.Wait(); close(r.done) }()
-	return r, func() { cancel(); <-r.done }
-}
-
-// judgeRoles waits for the roles and decides for checkRoles.
-func (w *jobRun) judgeRoles(root string, r *sideRoles) error {
-	read := w.session.Activity("reading the roles of source and copies")
-	<-r.done
-	read()
-	source, targets := r.source, r.targets
-	if source.err != nil {
-		return source.err
-	}
-	if source.Role.Kind == zfs.RoleStandby && w.session.Scope.Naming() == nil && source.Role.Job != w.session.Job.Name {
-		source.Role = zfs.Role{} // a relay: it sends on what arrives
-	}
-	w.promoted = source.Role.Kind == zfs.RoleSource
-	where := w.session.Source.Host.Label() + ":" + root
-	if source.Role.Kind == zfs.RoleStandby {
-		reverse := source.Role.Job
-		if reverse == w.session.Job.Name {
-			reverse = replicate.ReverseName(reverse)
-		}
-		return fault.Refusef("to switch back: "+w.Env.Command("switch "+reverse)+"\nif its source is lost: "+w.Env.Command("promote "+reverse),
-			"%s became a copy %s: this job must not change it", where, source.Role.Describe())
-	}
-	targets = append(targets, observedSide{}) // the source alone, also of a job without targets
-	for i, o := range targets {
-		state := decide.ObserveRoles(source.RoleSide, o.RoleSide)
-		if _, err := decide.NextRoles(state, decide.RunEvent); err == nil {
-			continue
-		} else if i < len(w.session.Targets) {
-			t := w.session.Targets[i]
-			return w.refuseRole(err, t.Name, t.Host.Label()+":"+t.Target.CopyOf(root, root), where, o, source)
-		} else {
-			return w.refuseRole(err, "", where, where, o, source)
-		}
-	}
-	return nil
-}
-
 // refuseRole completes a refusal of decide.NextRoles with the datasets, the time, the job and the name of
 // the target, "" = none.
-func (w *jobRun) refuseRole(err error, name, copied, source string, target, from observedSide) error {
+func refuseRole(s *session.Session, err error, name, copied, source string, target, from observedSide) error {
 	why := err
 	for _, side := range []struct {
 		name string
@@ -137,17 +61,17 @@ func (w *jobRun) refuseRole(err error, name, copied, source string, target, from
 			why = fmt.Errorf("%w: %s is recorded as %s %s", why, side.name, side.Role.Kind, side.Role.Describe())
 		}
 	}
-	job, reverse := w.session.Job.Name, replicate.ReverseName(w.session.Job.Name)
+	job, reverse := s.Job.Name, replicate.ReverseName(s.Job.Name)
 	if r := from.Role; r.Kind == zfs.RoleHandover {
 		job = r.Job + " " + r.Target
-	} else if len(w.session.Targets) > 1 && name != "" {
+	} else if len(s.Targets) > 1 && name != "" {
 		job += " " + name
 	}
 	lines := strings.Split(fault.HintOf(err), "\n")
 	for i, line := range lines {
 		text, command, found := strings.Cut(line, "zxfer replicate ")
 		if !found {
-			lines[i] = strings.ReplaceAll(line, "DATASET", w.session.Source.At.Name)
+			lines[i] = strings.ReplaceAll(line, "DATASET", s.Source.At.Name)
 			continue
 		}
 		words := strings.Fields(command)
@@ -155,61 +79,9 @@ func (w *jobRun) refuseRole(err error, name, copied, source string, target, from
 			words[k] = map[string]string{"JOB": job, "JOB" + replicate.ReverseName(""): reverse}[word]
 			words[k] = cmp.Or(words[k], word)
 		}
-		lines[i] = text + w.Env.Command(strings.Join(words, " "))
+		lines[i] = text + s.Env.Command(strings.Join(words, " "))
 	}
-	return fault.Refusef(strings.Join(lines, "\n"), "job %q: %w", w.session.Job.Name, why)
-}
-
-// noteLacking notes the copies of a batch that lack properties of their source.
-func (w *jobRun) noteLacking(b *batch) {
-	for _, d := range b.result.Datasets {
-		if d.Unset != nil {
-			w.note("%s: %v: %s", b.Name, d.Unset, fault.HintOf(d.Unset))
-		}
-	}
-}
-
-// recordOrigins records on the copies of a batch the properties that they need to replace their
-// source. It writes only changed records. A missing permission, or a command that a host without
-// zxfer does not permit, is not an error: promote then asks for the mountpoint.
-func (w *jobRun) recordOrigins(ctx context.Context, v *replicate.Survey, b *batch) {
-	if b.err != nil || ctx.Err() != nil {
-		return
-	}
-	copies := b.result.Target.ByName()
-	var changes []hosts.Change
-	for _, d := range v.DatasetsFor(b.Name) {
-		copied := copies[b.Target.CopyOf(v.Root, d.Name)]
-		if copied == nil || copied.Inconsistent() {
-			continue
-		}
-		if change := w.originChange(ctx, d, copied, b.side, d.Name == v.Root); change != nil {
-			changes = append(changes, hosts.OpSetProperties.Change(*change))
-		}
-	}
-	done, err := hosts.Apply(ctx, b, changes)
-	if err == nil {
-		return
-	}
-	f, _ := b.Host.Facts(ctx) // cached
-	if !errors.Is(err, hosts.ErrForbidden) && !errors.Is(err, &zfs.Error{Kind: zfs.Permission}) && f.NoAgent == "" {
-		w.note("%s: cannot record the properties of the source on %s: %v", b.Name, changes[done].Args.(zfs.PropertyChange).Dataset, err)
-	}
-}
-
-// originChange returns the change of the records on a copy, or nil if they are up to date.
-func (w *jobRun) originChange(ctx context.Context, d, copied *zfs.Dataset, t *side, root bool) *zfs.PropertyChange {
-	o, want := zfs.OriginOf(d, root), ""
-	if root {
-		o.Job, o.Target, o.Source = w.session.Job.Name, t.Name, w.session.Source.At.String()
-		if f, err := w.session.Source.Host.Facts(ctx); err == nil {
-			o.Host = f.Hostname
-		}
-	}
-	if root || len(o.Set) > 0 {
-		want = o.Encode()
-	}
-	return recordChange(copied, want, settingsOf(t.Target, d, root).Encode())
+	return fault.Refusef(strings.Join(lines, "\n"), "job %q: %w", s.Job.Name, why)
 }
 
 // recordChange returns the change of the records on a copy, or nil if they are up to date. origin and settings are

@@ -87,6 +87,10 @@ func TestContradictoryRoles(t *testing.T) {
 					p.Set(n, zfs.RoleProperty, value)
 				}
 			}
+			taken, copies := len(p.names("src/a")), p.state()["dst/copy/a"]
+			err := p.runJob(t, "home") // the snapshots of the source do not wait for the copy
+			require.Equal(t, len(p.names("src/a")) == taken, fault.ClassOf(err) == fault.Refused, "%v", err)
+			require.Equal(t, copies, p.state()["dst/copy/a"])
 			before := fmt.Sprint(p.state(), p.Get("src/a", zfs.RoleProperty), p.Get("dst/copy/a", zfs.RoleProperty), p.writable())
 			errs := map[string]error{"run": p.runJob(t, "home")}
 			_, errs["promote"] = p.doPromote(t, FailoverOptions{SourceAlive: true})

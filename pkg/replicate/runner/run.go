@@ -4,204 +4,162 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"sync"
+	"slices"
 	"time"
 
-	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
-	"zxfer/pkg/outcome"
+	"zxfer/pkg/job/ends"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/damage"
-	"zxfer/pkg/replicate/decide"
-	"zxfer/pkg/replicate/notify"
+	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/zfs"
 )
 
 // Run runs a job once and appends its record to the log. It returns the record even with an error.
 // If the job is already running, Run waits or, unless wait is set, fails with statedir.ErrRunning
 // (fault.Refused). If the job is paused, a scheduled run does nothing, and a manual one is refused.
 func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
-	p := r.pinger(j)
-	rec, err := r.runOnce(ctx, j, wait, p)
-	r.notifyEnd(ctx, j, p, rec, err)
+	ping := r.pinger(j)
+	l, skipped, err := r.lock(ctx, j, wait)
+	if l == nil {
+		r.notifyEnd(ctx, j, ping, skipped, err)
+		return skipped, err
+	}
+	defer l.unlock()
+	if ping != nil {
+		ping.Start(ctx)
+	}
+	p := r.newPass(l.session, order{pause: l.pause})
+	rec, err := complete(ctx, p)
+	amend(p.s, rec, func() { r.notifyEnd(ctx, j, ping, rec, err) })
 	return rec, err
 }
 
-// runOnce is Run without the messages at the end. p, if not nil, reports the start.
-func (r *Runner) runOnce(ctx context.Context, j *replicate.Job, wait bool, p *notify.Pinger) (*statedir.Run, error) {
-	if err := r.standby(j); err != nil {
-		return nil, err
-	}
-	store, unlock, err := r.Env.LockStore(ctx, j, wait, "wait until it ends: "+r.Env.Command("run --wait "+j.Name))
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	pause, extent, err := r.checkPause(j) // before the state is read, which may be damaged
-	if err != nil && fault.ClassOf(err) == fault.Refused {
-		return nil, err
-	}
-	if err != nil {
-		return nil, r.recordFailure(j, store, err)
-	}
-	if extent == decide.RunNothing {
-		return r.skip(j, store, pause)
-	}
-	w, err := r.newRun(j, store)
-	if err != nil {
-		return nil, r.recordFailure(j, store, err)
-	}
-	if p != nil {
-		p.Start(ctx)
-	}
-	if extent == decide.RunSource && len(w.session.Targets) > 0 {
-		w.pause, w.run.Paused = pause, pause.Text(session.Stamp)
-	}
-	return w.complete(ctx)
-}
-
 // complete runs a locked job once, with its hooks, and records the run.
-func (w *jobRun) complete(ctx context.Context) (_ *statedir.Run, err error) {
-	if err = w.hooksBefore(ctx); err == nil {
-		w.attachDisks(ctx)
-		err = w.execute(ctx)
-		w.scrubDisks(ctx)
-	}
-	if err == nil && ctx.Err() == nil {
-		w.recordDamage(w.damage.Finish(ctx, w.run, w.absent))
+func complete(ctx context.Context, p *pass) (*statedir.Run, error) {
+	err := hooksBefore(ctx, p)
+	if err == nil {
+		err = work(ctx, p)
 	} else {
-		w.recordDamage(damage.Keep(w.session))
+		recordDamage(p, damage.Keep(p.s))
 	}
-	w.damage.Stop()
-	w.detachDisks(ctx)
-	w.run.Conclude(w.Env.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
-	w.run.Stopped = ctx.Err() != nil && w.run.Outcome == outcome.Interrupted
-	w.session.State.LastRun = w.run.WithoutDatasets()
-	switch {
-	case w.session.Job.DrillSchedule() == "":
-		w.session.State.DrillSince = time.Time{}
-	case w.session.State.DrillSince.IsZero():
-		w.session.State.DrillSince = w.run.Started
-	}
-	err = w.record(err, ctx.Err() != nil)
-	w.hooksAfter(ctx)
-	return w.run, w.run.Err(err)
+	err = conclude(ctx, p, err)
+	amend(p.s, p.rec, func() { hooksAfter(ctx, p) })
+	return p.rec, p.rec.Err(err)
 }
 
-// record stores the state and then the record of a concluded run. If one cannot be stored, the run counts as
-// failed, and the record says so. err is the error of the whole run, which record returns with its own.
-func (w *jobRun) record(err error, stopped bool) error {
-	for _, store := range []func() error{
-		func() error { return w.session.Store.Save(w.session.State) },
-		func() error { return w.session.Store.Append(w.run) },
-	} {
-		if failed := store(); failed != nil {
-			err = errors.Join(err, fmt.Errorf("cannot store the record of the run: %w", failed))
-			w.run.Conclude(w.run.Ended, err, stopped)
-		}
+// work does what is between the hooks. Its error concerns the whole run.
+func work(ctx context.Context, p *pass) error {
+	held := withheld(p, nil)
+	defer connectHosts(ctx, p.s, held)()
+	ready, err := prepare(ctx, p, held)
+	disks := attachDisks(ctx, p, held) // after the snapshots, which do not wait for a silent host
+	var asked *damage.Check
+	if err == nil {
+		asked, err = deliver(ctx, p, held, ready, disks)
 	}
+	if ready.survey != nil {
+		ready.survey.Forget()
+	}
+	scrubDisks(ctx, p, disks)
+	if err == nil && ctx.Err() == nil {
+		absent := func(t *session.Side) bool { d := disks.Of(t); return d != nil && !d.Usable() }
+		recordDamage(p, asked.Finish(ctx, p.rec, absent))
+	} else {
+		recordDamage(p, damage.Keep(p.s))
+	}
+	asked.Stop()
+	detachDisks(ctx, p, disks)
 	return err
 }
 
-// execute does the work between the hooks. Its error concerns the whole run.
-func (w *jobRun) execute(ctx context.Context) error {
-	w.heldAtStart = map[string]string{}
-	for _, t := range w.session.Targets {
-		if b := w.heldBatch(t); b != nil {
-			w.heldAtStart[t.Name] = b.held
-		}
-	}
-	connected, disconnect := w.connectHosts(ctx)
-	defer disconnect()
-	roles, stop := w.readRoles(ctx, w.session.Source.At.Name)
-	defer stop()
-	settled := w.session.Store.UnchangedCache(w.session.Job)
-	v, err := w.surveyChanged(ctx, settled)
+// prepared is the source after its snapshots were taken.
+type prepared struct {
+	source observedSide
+	survey *replicate.Survey        // nil if the source could not be listed
+	cache  *statedir.UnchangedCache // of earlier runs
+	taken  snapshots
+}
+
+// prepare observes the source and takes the due snapshots. They wait for no target, unless the last run failed
+// as a whole, for example because a copy became the source: each further run would leave a snapshot.
+func prepare(ctx context.Context, p *pass, held map[string]string) (*prepared, error) {
+	ready := &prepared{cache: p.s.Store.UnchangedCache(p.s.Job)}
+	began, role := time.Now(), readRoles(ctx, p.s, p.s.Source)
+	defer role.stop()
+	v, err := observeSource(ctx, p, held, ready.cache)
 	if err != nil {
-		return err
+		return ready, err
 	}
-	defer func() { v.Forget() }() // v is reassigned below
-	early, stopListing := w.listTargets(ctx, v)
-	defer stopListing()
-	if err := w.judgeRoles(v.Root, roles); err != nil {
-		return err
+	if time.Since(began) > maxRoleAge {
+		role = readRoles(ctx, p.s, p.s.Source)
+		defer role.stop()
 	}
-	if time.Since(roles.began) > maxRolesAge {
-		if err := w.checkRoles(ctx, v.Root); err != nil {
-			return err
-		}
+	ready.survey, p.rec.Datasets = v, len(v.Source.Datasets)+len(v.Unchanged)
+	ready.source = role.of(p.s.Source)
+	err = judgeRoles(p.s, ready.source, nil)
+	if last := p.s.State.LastRun; err != nil || last != nil && last.Error != "" {
+		onDisks := func(t *session.Side) bool { return t.Target.Disk != nil } // their copies cannot become the source
+		targets := readRoles(ctx, p.s, slices.DeleteFunc(reachable(p.s, held), onDisks)...)
+		defer targets.stop()
+		err = judgeRoles(p.s, ready.source, targets)
 	}
-	if err := w.confirm(ctx, v); err != nil {
-		return err
+	if err == nil {
+		err = v.CheckTaking()
 	}
-	v, missed, snapErr := w.takeSnapshots(ctx, v)
-	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
-		return snapErr
+	if err != nil {
+		return ready, err
 	}
-	w.followRenames(ctx, v)
-	connected() // otherwise the batches would ask for the same facts
-	// A failure to take some snapshots does not stop the transfer.
-	after := &replicate.RunState{Survey: v}
-	for i, b := range w.send(ctx, v, early) {
-		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.Name)))
-		if !b.absent {
-			b.updateState(v, missed)
-		}
-		after.Targets = append(after.Targets, b.targetState())
-		w.noteLacking(b)
-		w.recordOrigins(ctx, v, b)
+	ready.survey, ready.taken = takeSnapshots(ctx, p, v)
+	p.rec.Snapshots, p.rec.Frozen = ready.taken.count, ready.taken.frozen
+	if errors.Is(ready.taken.err, errNotFrozen) && ready.taken.count == 0 {
+		return ready, ready.taken.err
 	}
-	stopListing()
-	v.AddBookmarks(w.bookmarks)
-	w.damage = damage.Start(ctx, w.session, w.sentSides())
-	d := w.decide(ctx, after)
-	pruneErr := w.finish(ctx, d)
-	if len(w.session.Targets) == 0 {
-		v.EndLocal(missed, cmp.Or(pruneErr, ctx.Err()))
-	}
-	if ctx.Err() == nil && snapErr == nil {
-		settled.Datasets = replicate.CacheUnchanged(after, d.Prunings, settled.Datasets)
-		if err := w.session.Store.SaveUnchangedCache(settled); err != nil {
-			w.note("cannot store the list of unchanged datasets: %v", err)
-		}
-	}
-	return errors.Join(snapErr, pruneErr, w.freezeErr)
+	return ready, nil
 }
 
-// connectHosts connects to the hosts of the run and asks for their facts, while the source is listed. It
-// ignores errors, because the first user of a connection reports them. wait waits for the answers. stop
-// cancels the queries and waits.
-func (w *jobRun) connectHosts(ctx context.Context) (wait, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	needed := map[*hosts.Conn]bool{}
-	for _, t := range w.session.Targets {
-		if w.heldBatch(t) == nil {
-			needed[w.session.Source.Host], needed[t.Host] = true, true
+// deliver sends to the targets, and carries out what the run decides afterwards. A failure to take some
+// snapshots does not stop it.
+func deliver(ctx context.Context, p *pass, held map[string]string, ready *prepared, disks *disk.Set) (asked *damage.Check, err error) {
+	roles := readRoles(ctx, p.s, usable(disks, reachable(p.s, held))...)
+	defer roles.stop()
+	permit := func() error {
+		err := judgeRoles(p.s, ready.source, roles)
+		if ready.taken.count > 0 {
+			err = ends.Changed(err)
+		}
+		return err
+	}
+	if ready.survey, err = recheckUnchanged(ctx, p.s, ready.survey, ready.cache); err != nil {
+		return nil, err
+	}
+	v := ready.survey
+	v.Promoted = ready.source.Role.Kind == zfs.RoleSource // the listing may lack an unchanged root
+	if err := confirm(ctx, p.s, v, p.journal.Note); err != nil {
+		return nil, err
+	}
+	held = withheld(p, held) // a window may have closed
+	if err := followRenames(ctx, p, v, usable(disks, reachable(p.s, held)), permit); err != nil {
+		return nil, err
+	}
+	batches := sendAll(ctx, p, v, disks, held, permit)
+	if err := permit(); err != nil { // then no batch has changed anything
+		return nil, err
+	}
+	after := recordBatches(ctx, p, v, batches, ready.taken.missed)
+	asked = askDamage(ctx, p, disks)
+	d := decider{s: p.s, v: after, note: p.journal.Note}
+	decision := d.decide(ctx)
+	failed := apply(ctx, p, decision, batches)
+	if len(p.s.Targets) == 0 {
+		v.EndLocal(ready.taken.missed, cmp.Or(failed, ctx.Err()))
+	}
+	if ctx.Err() == nil && ready.taken.err == nil {
+		ready.cache.Datasets = replicate.CacheUnchanged(after, decision.Prunings, ready.cache.Datasets)
+		if err := p.s.Store.SaveUnchangedCache(ready.cache); err != nil {
+			p.journal.Note("cannot store the list of unchanged datasets: %v", err)
 		}
 	}
-	var all sync.WaitGroup
-	for h := range needed {
-		all.Go(func() { _, _ = h.Facts(ctx) })
-		all.Go(func() { h.System(ctx) })
-	}
-	return all.Wait, func() { cancel(); all.Wait() }
-}
-
-// sentSides returns the source and the targets that the run sent to, without disks: a disk is asked for its data
-// errors after the scrub.
-func (w *jobRun) sentSides() []*side {
-	all := []*side{w.session.Source}
-	for i, t := range w.session.Targets {
-		if r := w.run.Targets[i]; w.disk(t) == nil && r.Sent > 0 && r.Error == "" {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-func (w *jobRun) recordDamage(r damage.Result) {
-	w.run.Damaged, w.session.State.Pools = r.Damaged, r.Pools
-	w.run.Notes = append(w.run.Notes, r.Notes...)
+	return asked, errors.Join(ready.taken.err, failed, ready.taken.unfrozen)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/zfs"
 )
 
@@ -38,14 +39,18 @@ func (st *step) result(ctx context.Context) error {
 // failed reports whether a step failed or was dropped.
 func (st *step) failed() bool { return st != nil && (st.err != nil || st.dropped) }
 
+// alwaysTimeout limits the steps that continue after an interruption. A host may have become silent.
+const alwaysTimeout = 2 * time.Minute
+
 // runSteps runs steps in order, and in one round trip as long as they succeed. A failed step stops only
 // the steps that need it.
-func runSteps(ctx context.Context, s *side, steps []*step) {
-	began := time.Now()
+func runSteps(ctx context.Context, s *session.Side, steps []*step) {
+	began, on := time.Now(), ctx
 	for {
-		on := ctx
-		if ctx.Err() != nil {
-			on = context.WithoutCancel(ctx)
+		if on == ctx && ctx.Err() != nil {
+			var cancel func()
+			on, cancel = context.WithTimeout(context.WithoutCancel(ctx), alwaysTimeout)
+			defer cancel()
 		}
 		steps = slices.DeleteFunc(slices.Clone(steps), func(st *step) bool {
 			st.dropped = st.needs.failed() || ctx.Err() != nil && !st.always

@@ -91,7 +91,7 @@ func (s *roleSwitch) run(ctx context.Context) error {
 // list lists both sides with all versions.
 func (s *roleSwitch) list(ctx context.Context) (err error) {
 	s.jobRun.session.Source.Host.Sync(ctx, s.root)
-	if s.v, err = s.jobRun.survey(ctx); err != nil {
+	if s.v, err = survey(ctx, s.session, s.Env.Now()); err != nil {
 		return err
 	}
 	s.reads = *s.v.Source

@@ -5,8 +5,14 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/session"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // ending is the work of a run on its sides after the transfers, in this order:
@@ -16,9 +22,11 @@ import (
 //
 // So the common snapshot has a hold on both sides before the former one loses its hold on any side.
 type ending struct {
-	*jobRun
+	p        *pass
 	decision *replicate.Decision
-	holds    []*holdSteps
+	// protected is what the source already has, by target name.
+	protected map[string]protected
+	holds     []*holdSteps
 	// destroys has the first step of each pruning; nil if it has nothing to destroy.
 	destroys  map[*replicate.Pruning]*step
 	bookmarks *step // stale ones to destroy
@@ -31,10 +39,13 @@ type holdSteps struct {
 	release, releaseOnTarget       *step
 }
 
-// finish carries out the decision of a run. Its error makes the run fail although the data arrived. If
-// the run was interrupted, it only moves the holds that arrived snapshots need.
-func (w *jobRun) finish(ctx context.Context, d *replicate.Decision) error {
-	e := &ending{jobRun: w, decision: d, destroys: map[*replicate.Pruning]*step{}}
+// apply carries out the decision of a run, and records it. Its error makes the run fail although the data
+// arrived. If the run was interrupted, it only moves the holds that arrived snapshots need.
+func apply(ctx context.Context, p *pass, d *replicate.Decision, batches []*batch) error {
+	e := &ending{p: p, decision: d, protected: map[string]protected{}, destroys: map[*replicate.Pruning]*step{}}
+	for _, b := range batches {
+		e.protected[b.to.Name] = b.protected
+	}
 	e.planHolds()
 	prunes := ctx.Err() == nil
 	if prunes {
@@ -46,7 +57,7 @@ func (w *jobRun) finish(ctx context.Context, d *replicate.Decision) error {
 	}
 	if !prunes || ctx.Err() != nil && !e.destroyed() {
 		if len(d.Bookmarks) > 0 || slices.ContainsFunc(d.Prunings, func(p *replicate.Pruning) bool { return len(p.Remove) > 0 }) {
-			e.note("interrupted before retention, which the next run applies")
+			p.journal.Note("interrupted before retention, which the next run applies")
 		}
 		return nil
 	}
@@ -65,30 +76,34 @@ func (e *ending) destroyed() bool {
 // planHolds saves the new bases and plans the changes of holds. Without the saved bases, a crash would
 // leave holds that the next run does not know.
 func (e *ending) planHolds() {
-	for _, h := range e.decision.HoldChanges {
-		for source, a := range h.Copies {
-			e.session.State.Dataset(source).Targets[h.Target] = a
-		}
-	}
 	if len(e.decision.HoldChanges) == 0 {
 		return
 	}
-	if err := e.session.Store.Save(e.session.State); err != nil {
+	if err := e.p.ledger.Expect(func(st *statedir.State) { st.ExpectHolds(e.decision.HoldChanges) }); err != nil {
 		for _, h := range e.decision.HoldChanges {
-			e.note("%s: cannot place holds: %v", h.Target, err)
+			e.p.journal.Note("%s: cannot place holds: %v", h.Target, err)
 		}
 		return
 	}
 	for _, h := range e.decision.HoldChanges {
-		tag := replicate.Tag(e.session.Job.Name, h.Target)
+		tag, held := replicate.Tag(e.p.s.Job.Name, h.Target), e.protected[h.Target].holds
 		s := &holdSteps{change: h, bookmark: bookmarkStep(h.Bookmarks)}
-		s.place, s.placeOnTarget = holdStep(tag, e.notHeld(tag, h.OnSource.Place)), holdStep(tag, h.OnTarget.Place)
+		s.place, s.placeOnTarget = holdStep(tag, without(h.OnSource.Place, held)), holdStep(tag, h.OnTarget.Place)
 		s.release, s.releaseOnTarget = releaseStep(tag, h.OnSource.Drop, s.place), releaseStep(tag, h.OnTarget.Drop, s.placeOnTarget)
 		for _, st := range present(s.place, s.placeOnTarget, s.bookmark, s.release, s.releaseOnTarget) {
 			st.always = true
 		}
 		e.holds = append(e.holds, s)
 	}
+}
+
+// without returns the names that held lacks.
+func without(names, held []string) []string {
+	has := make(map[string]bool, len(held))
+	for _, n := range held {
+		has[n] = true
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return has[n] })
 }
 
 // planDestroys plans the first destruction on each side. Its result decides about the others.
@@ -107,9 +122,9 @@ func (e *ending) work(ctx context.Context) {
 	for _, h := range e.holds {
 		place, release = append(place, present(h.place, h.bookmark)...), append(release, present(h.release)...)
 	}
-	e.runOn(ctx, e.session.Source, place)
+	e.runOn(ctx, e.p.s.Source, place)
 	var targets sync.WaitGroup
-	for _, t := range e.session.Targets {
+	for _, t := range e.p.s.Targets {
 		var steps []*step
 		for _, h := range e.holds {
 			if h.change.Target == t.Name {
@@ -119,13 +134,13 @@ func (e *ending) work(ctx context.Context) {
 		targets.Go(func() { e.runOn(ctx, t, append(steps, e.destroysOn(t)...)) })
 	}
 	targets.Wait()
-	e.runOn(ctx, e.session.Source, slices.Concat(release, e.destroysOn(e.session.Source), present(e.bookmarks)))
+	e.runOn(ctx, e.p.s.Source, slices.Concat(release, e.destroysOn(e.p.s.Source), present(e.bookmarks)))
 }
 
 // destroysOn returns the steps that destroy snapshots of a side.
-func (e *ending) destroysOn(s *side) (steps []*step) {
+func (e *ending) destroysOn(s *session.Side) (steps []*step) {
 	for _, p := range e.decision.Prunings {
-		if e.session.Side(p.Side) == s {
+		if e.p.s.Side(p.Side) == s {
 			steps = append(steps, present(e.destroys[p])...)
 		}
 	}
@@ -133,7 +148,7 @@ func (e *ending) destroysOn(s *side) (steps []*step) {
 }
 
 // runOn runs steps on a side.
-func (e *ending) runOn(ctx context.Context, s *side, steps []*step) {
+func (e *ending) runOn(ctx context.Context, s *session.Side, steps []*step) {
 	if len(steps) == 0 {
 		return
 	}
@@ -142,7 +157,7 @@ func (e *ending) runOn(ctx context.Context, s *side, steps []*step) {
 	if slices.ContainsFunc(steps, destroys) {
 		activity = "moving holds and applying retention"
 	}
-	defer e.Env.ReportTo(e.session.Job.Name, s.TargetName()).Activity(e.session.Job.Name + ": " + activity + " on " + s.Name)()
+	defer e.p.s.Env.ReportTo(e.p.s.Job.Name, s.TargetName()).Activity(e.p.s.Job.Name + ": " + activity + " on " + s.Name)()
 	runSteps(ctx, s, steps)
 }
 
@@ -158,8 +173,61 @@ func (e *ending) recordHolds(h *holdSteps) {
 		}
 		whole = false
 		if st.err != nil {
-			e.note("%s: %s: %v", h.change.Target, st.what, st.err)
+			e.p.journal.Note("%s: %s: %v", h.change.Target, st.what, st.err)
 		}
 	}
-	h.change.Placed(slices.Concat(h.place.unheld(), h.release.unheld()), slices.Concat(h.placeOnTarget.unheld(), h.releaseOnTarget.unheld()), whole)
+	e.p.ledger.Confirm(func(*statedir.State) {
+		h.change.Placed(slices.Concat(h.place.unheld(), h.release.unheld()), slices.Concat(h.placeOnTarget.unheld(), h.releaseOnTarget.unheld()), whole)
+	})
+}
+
+// prune completes and records the prunings of a run.
+func (e *ending) prune(ctx context.Context) (failed error) {
+	for _, p := range e.decision.Prunings {
+		if err := recordPruning(e.p, p, prune(ctx, e.p, p, e.destroys[p])); err != nil {
+			failed = err
+		}
+	}
+	if e.bookmarks == nil {
+		return failed
+	}
+	if err := e.bookmarks.result(ctx); err != nil {
+		e.p.journal.Note("bookmarks: %v", err)
+		return failed
+	}
+	stale := e.decision.Bookmarks
+	e.p.rec.Pruned += len(stale)
+	for _, done := range e.protected { // of intermediate snapshots, which the run needed only until its streams ended
+		for _, b := range done.bookmarks {
+			if slices.Contains(stale, b.In(b.Dataset)) {
+				e.p.rec.Pruned--
+			}
+		}
+	}
+	return failed
+}
+
+// recordPruning adds the result of a pruning to the record of the run. It returns an error if the run fails.
+func recordPruning(p *pass, of *replicate.Pruning, destroyed int) error {
+	if n := of.Unsent(); n > 0 {
+		p.journal.Note("%s on %s keeps %s, because a job of sent_on_by has not sent %s on", of.Rule(), of.Side, english.Plural(n, "snapshot", ""), english.PluralWord(n, "it", "them"))
+	}
+	if of.Error != "" {
+		p.journal.Note("%s on %s: %s", of.Rule(), of.Side, of.Error)
+	}
+	i := slices.IndexFunc(p.s.Targets, func(t *session.Side) bool { return t.Name == of.Side })
+	if i < 0 {
+		p.rec.Pruned += destroyed
+		if of.Error != "" {
+			return fault.Failf(of.Hint, "retention on the source: %s", of.Error)
+		}
+		return nil
+	}
+	t := p.rec.Targets[i]
+	t.Pruned += destroyed
+	t.Removed += of.Removed
+	if of.Error != "" {
+		t.Outcome, t.Error, t.Hint = outcome.Failed, of.Rule()+": "+of.Error, of.Hint
+	}
+	return nil
 }

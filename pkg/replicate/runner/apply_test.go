@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -83,24 +82,4 @@ func TestFailedHoldsStopOnlyReleases(t *testing.T) {
 	require.Equal(t, []string{"hold src@s3", "hold dst/copy@s3", "destroy dst/copy@s1", "release src@s2", "destroy src@s1", "destroy src#zxfer:j:s2"}, *done)
 	require.Equal(t, []string{replicate.Tag("j", "t")}, r.held("dst/copy@s2"), "the former hold is kept")
 	require.Equal(t, []string{"s2", "s3"}, r.names("dst/copy"))
-}
-
-// TestOldListingIsNotUsed expects a target to be listed again if taking the snapshots took long, if its
-// copies were renamed, or if others are needed.
-func TestOldListingIsNotUsed(t *testing.T) {
-	t.Parallel()
-	l := &earlyListing{done: make(chan struct{}), began: time.Now()}
-	close(l.done)
-	_, ok := l.wait(t.Context())
-	require.True(t, ok)
-	l.began = l.began.Add(-maxListingAge - time.Second)
-	_, ok = l.wait(t.Context())
-	require.False(t, ok)
-	b := l.batch
-	require.True(t, l.fits(&b))
-	b.Copies = []string{"dst/copy"}
-	require.False(t, l.fits(&b))
-	b = l.batch
-	b.Renames = []zfs.RenamedCopy{{}}
-	require.False(t, l.fits(&b))
 }
