@@ -99,11 +99,6 @@ func (j *Job) byDisk() {
 	j.Targets = all
 }
 
-// HasDisks reports whether any target is on a disk.
-func (j *Job) HasDisks() bool {
-	return slices.ContainsFunc(j.Targets, func(t Target) bool { return t.Disk != nil })
-}
-
 // ImportsDisks reports whether a run may import or export a pool, or scrub a disk's pool.
 func (j *Job) ImportsDisks() bool {
 	return slices.ContainsFunc(j.Targets, func(t Target) bool {

@@ -268,32 +268,6 @@ KillMode=%s
 %s%s%s`, Marker, t.subject, j.Name, disk, network, order, p.JobFile, p.Binary, verb, p.flags(), j.Name, after, t.restart, kill, user, t.restrictions(capabilities, writable), install)
 }
 
-// HealService returns a template of a service that heals the pool in its instance name with the
-// copies of the job file. No command installs it: a script of zed may start it after a scrub
-// (docs/zed). A heal transfers data as a run does, and reads files as a drill does.
-//
-// A heal ends with a scrub, whose end is another event. As long as the heal runs, that event does
-// not start it again. Later, the start limit prevents a loop if some errors cannot be healed: the
-// service has failed then, and systemd unloads only inactive services with their start limits.
-func HealService(p Paths) string {
-	t := drills()
-	return fmt.Sprintf(`[Unit]
-Description=zxfer: heal pool %%I
-Wants=network-online.target
-After=network-online.target zfs.target
-ConditionPathExists=%s
-StartLimitIntervalSec=1d
-StartLimitBurst=1
-
-[Service]
-Type=oneshot
-ExecStart=%s heal %s -- %%I
-TimeoutStartSec=infinity
-TimeoutStopSec=90s
-KillMode=mixed
-%s%s`, p.JobFile, p.Binary, p.flags(), t.own, t.restrictions(rootCapabilities, []string{p.StateDir}))
-}
-
 // restrictions returns the directives that limit a service to the needs of a task.
 func (t task) restrictions(capabilities string, writable []string) string {
 	return fmt.Sprintf(`Nice=10

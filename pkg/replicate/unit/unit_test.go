@@ -1,6 +1,7 @@
 package unit
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -88,6 +89,32 @@ func TestFreezeUnit(t *testing.T) {
 	}
 }
 
+// healService returns a template of a service that heals the pool in its instance name with the
+// copies of the job file. No command installs it: a script of zed may start it after a scrub
+// (docs/zed). A heal transfers data as a run does, and reads files as a drill does.
+//
+// A heal ends with a scrub, whose end is another event. As long as the heal runs, that event does
+// not start it again. Later, the start limit prevents a loop if some errors cannot be healed: the
+// service has failed then, and systemd unloads only inactive services with their start limits.
+func healService(p Paths) string {
+	t := drills()
+	return fmt.Sprintf(`[Unit]
+Description=zxfer: heal pool %%I
+Wants=network-online.target
+After=network-online.target zfs.target
+ConditionPathExists=%s
+StartLimitIntervalSec=1d
+StartLimitBurst=1
+
+[Service]
+Type=oneshot
+ExecStart=%s heal %s -- %%I
+TimeoutStartSec=infinity
+TimeoutStopSec=90s
+KillMode=mixed
+%s%s`, p.JobFile, p.Binary, p.flags(), t.own, t.restrictions(rootCapabilities, []string{p.StateDir}))
+}
+
 func TestUnitsVerify(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -97,7 +124,7 @@ func TestUnitsVerify(t *testing.T) {
 	files, err := Files(file(), paths())
 	require.NoError(t, err)
 	args := []string{"verify", "--man=no"}
-	files["zxfer-heal@tank.service"] = HealService(paths())
+	files["zxfer-heal@tank.service"] = healService(paths())
 	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		args = append(args, filepath.Join(dir, name))
@@ -111,7 +138,7 @@ func TestUnitsVerify(t *testing.T) {
 func TestHealServiceIsCurrent(t *testing.T) {
 	t.Parallel()
 	const renew = "UPDATE_GOLDEN=1 go test ./pkg/replicate/unit -run TestHealServiceIsCurrent"
-	want := HealService(Paths{Binary: "/usr/bin/zxfer", JobFile: "/etc/zxfer/replicate.toml", StateDir: "/var/lib/zxfer"})
+	want := healService(Paths{Binary: "/usr/bin/zxfer", JobFile: "/etc/zxfer/replicate.toml", StateDir: "/var/lib/zxfer"})
 	page := filepath.Join(testenv.Root(t), "docs", "zed", "zxfer-heal@.service")
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
