@@ -74,13 +74,13 @@ func conclude(ctx context.Context, p *pass, err error) error {
 // amend calls report for a stored record, and stores the notes that it adds. If zxfer is killed meanwhile, the
 // record stays without them.
 func amend(s *session.Session, rec *statedir.Run, report func()) {
-	stored := *rec
+	notes := len(rec.Notes)
 	report()
-	if len(rec.Notes) == len(stored.Notes) {
+	if len(rec.Notes) == notes {
 		return
 	}
 	s.State.LastRun = rec.WithoutDatasets()
-	if err := errors.Join(s.Store.Save(s.State), s.Store.Amend(&stored, rec)); err != nil {
+	if err := errors.Join(s.Store.Save(s.State), s.Store.Amend(*rec)); err != nil {
 		s.Env.Log(fmt.Sprintf("%s: cannot add notes to the record of the run: %v", rec.Job, err))
 	}
 }

@@ -87,8 +87,31 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// Amend appends a record that replaces the last one, which is of the same run. If zxfer is killed meanwhile, the last
+// one remains.
+func (s *Store) Amend(r Run) error {
+	r.Amends = true
+	return s.append(runLog, &r)
+}
+
 // Runs returns the last n runs of the log, oldest first.
-func (s *Store) Runs(n int) ([]*Run, error) { return lastEntries[Run](s, runLog, n) }
+func (s *Store) Runs(n int) (out []*Run, err error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	var later *Run // amends the record before it
+	err = entries(s, runLog, func(r *Run) bool {
+		if later == nil || !later.Started.Equal(r.Started) {
+			out = append(out, r)
+		}
+		if later = nil; r.Amends {
+			later, r.Amends = r, false
+		}
+		return len(out) < n
+	})
+	slices.Reverse(out)
+	return out, err
+}
 
 // DrillLog returns the last n drills, oldest first.
 func (s *Store) DrillLog(n int) ([]*Drill, error) { return lastEntries[Drill](s, drillLog, n) }

@@ -40,3 +40,24 @@ func TestStoppedRunHasOneError(t *testing.T) {
 	r.Stopped = false // by the network
 	require.Contains(t, r.Err(nil).Error(), "job \"home\" to far: interrupted\n")
 }
+
+// TestAmendedRun expects that the log has an amended run once, with its last record.
+func TestAmendedRun(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.TempDir(), "j")
+	require.NoError(t, err)
+	at := time.Unix(1e9, 0).UTC()
+	first, same, last := &Run{Job: "j", Started: at, Notes: []string{"a"}}, &Run{Job: "j", Started: at}, &Run{Job: "j", Started: at.Add(1), Outcome: "failed"}
+	for _, r := range []*Run{first, same, last} {
+		require.NoError(t, s.Append(r))
+	}
+	for _, note := range []string{"b", "c"} {
+		last.Notes = append(last.Notes, note)
+		require.NoError(t, s.Amend(*last))
+	}
+	for n, want := range [][]*Run{{}, {last}, {same, last}, {first, same, last}, {first, same, last}} {
+		all, err := s.Runs(n)
+		require.NoError(t, err)
+		require.Equal(t, want, append([]*Run{}, all...))
+	}
+}
