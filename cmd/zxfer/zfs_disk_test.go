@@ -142,6 +142,24 @@ func TestZFSDisk(t *testing.T) {
 	}
 	o = r.runAt(t, now, "status", "j")
 	require.Equal(t, 0, o.code, o.String())
+
+	// The records are moved away while both disks are away.
+	held = strings.Join(holdsOf(t, src+"/a"), "\n")
+	require.Contains(t, held, "zxfer:j:offsite-blue")
+	require.NoError(t, os.Rename(filepath.Join(r.state, "j", "state.json"), filepath.Join(t.TempDir(), "state.json")))
+	run()
+	r.mustRunAt(t, now, "holds", "--gc")
+	require.Equal(t, held, strings.Join(holdsOf(t, src+"/a"), "\n"))
+	for range 3 {
+		run()
+	}
+	for _, label := range []string{"blue", "red"} {
+		disks[label].attach()
+		for _, x := range target(t, run(), "offsite-"+label).Datasets {
+			require.Zero(t, x.Full, "%s gets an increment from the held snapshot", label)
+		}
+		disks[label].detach()
+	}
 }
 
 // TestZFSDiskVanishes replaces the disk's device with one that fails, in the middle of a transfer. The run
