@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/job/heal"
 	"zxfer/pkg/job/restore"
 	"zxfer/pkg/job/send"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/importer"
 	"zxfer/pkg/replicate/runner"
@@ -55,7 +55,7 @@ func TestGoldenFields(t *testing.T) {
 		{"zxfer.replicate.run/v1: runs[]; zxfer replicate log; runs.jsonl", statedir.Run{}},
 		{"zxfer.replicate.drill/v1: drills[]; drills.jsonl", statedir.Drill{}},
 		{"zxfer.replicate.check/v1: jobs[]", runner.Preview{}},
-		{"zxfer.replicate.prune/v1: jobs{}[]", replicate.Pruning{}},
+		{"zxfer.replicate.prune/v1: jobs{}[]", decision.Pruning{}},
 		{"zxfer.replicate.holds/v1: holds[]", runner.HeldSnapshot{}},
 		{"zxfer.replicate.import/v2: left[]", importer.Entry{}},
 		{"state.json", statedir.State{}},

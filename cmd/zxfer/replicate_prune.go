@@ -5,7 +5,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/report"
 )
 
@@ -37,7 +37,7 @@ source. Each run does the same at its end.`,
 			r, text := o.runner(a)
 			defer startLive(text)()
 			var errs []error
-			byJob := map[string][]*replicate.Pruning{}
+			byJob := map[string][]*decision.Pruning{}
 			for _, j := range jobs {
 				sides, err := r.Prune(cmd.Context(), j, dryRun, beyond)
 				text.EndJob()

@@ -3,8 +3,10 @@ package replicate
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/retention"
@@ -341,4 +343,54 @@ func (j *Job) DrillSchedule() string {
 // HasDrills reports whether the job file configures drills.
 func (j *Job) HasDrills() bool {
 	return j.Drill != nil || slices.ContainsFunc(j.Targets, func(t Target) bool { return t.Drill != nil })
+}
+
+// FollowsRenames reports whether the target's copies are renamed with their sources.
+func (t *Target) FollowsRenames() bool { return t.OnRename == "follow" }
+
+// RenameRoot returns the dataset of the target at or below which copies may be renamed.
+func (t *Target) RenameRoot() string {
+	e, err := endpoint.Parse(t.To)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(e.Name, "/")
+}
+
+// HoldsSource reports whether the job holds snapshots on the source.
+func (j *Job) HoldsSource() bool { return j.Holds != "none" && j.Holds != "target" }
+
+// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
+// or something is wrong.
+const defaultPruneLimit = 100
+
+// PruneLimitOrDefault returns PruneLimit or its default.
+func (j *Job) PruneLimitOrDefault() int { return valueOr(j.PruneLimit, defaultPruneLimit) }
+
+// CopyOf returns the name of the copy of a source dataset at or below root, or "" if the target
+// cannot have one.
+func (t *Target) CopyOf(root, source string) string {
+	e, err := endpoint.Parse(t.To)
+	if err != nil {
+		return ""
+	}
+	name, err := plan.TargetName(root, e.Name)
+	if err != nil {
+		return ""
+	}
+	return name + strings.TrimPrefix(source, root)
+}
+
+// WithoutRetention returns the sides of a job that keep all its snapshots: SourceSide if it takes
+// snapshots, and names of targets.
+func (j *Job) WithoutRetention() (out []string) {
+	if j.Retention == nil && j.Snapshots.Take != "" {
+		out = append(out, SourceSide)
+	}
+	for i := range j.Targets {
+		if t := &j.Targets[i]; t.Retention == nil && !t.MirrorsSnapshots() {
+			out = append(out, t.Name)
+		}
+	}
+	return out
 }

@@ -1,21 +1,16 @@
-// Package replicate holds the policy of scheduled replication: the job file, and the decisions
-// about snapshots, holds, retention and mirrors.
+// Package replicate holds the job file of scheduled replication, and the state of its jobs.
 //
 //   - A job sends the snapshots of a source dataset, and of its descendants, to targets.
 //   - A target is the destination of a job. The copy of a dataset is its counterpart on a target.
 //   - A job's scope is the set of snapshots that it takes or adopts. It never touches others.
 //   - The base of a copy is the most recent common snapshot, the source of the next increment.
-//   - A side is the source or one target. Pruning destroys snapshots on a side, by a grid
-//     (retention) or because they no longer exist on the source (mirror).
 //   - The reverse of a job replicates from a copy to the former source, after a fail over changed
 //     the roles. Meanwhile, the job is a standby job, which does not run.
 //   - An orphan is a copy whose original no longer exists on the source.
 //   - A diverged copy is one that a run renamed, to replace it with a new full send.
 //   - The inventory is a job file that several hosts share. A part is one host's view of it.
-//   - The state is the knowledge of earlier runs. The survey adds the source's listing, the run
-//     state the targets after the transfers.
-//   - A pair is a source dataset with its copy on one target.
+//   - The state is the knowledge of earlier runs.
 //
-// The package does no I/O and reads no clock. Package runner runs jobs, package statedir stores
+// The package does no I/O and reads no clock. Package decision decides what a run does, package runner runs jobs, package statedir stores
 // their state, package unit writes systemd units, package calendar parses schedules.
 package replicate

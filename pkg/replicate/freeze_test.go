@@ -14,11 +14,11 @@ func TestFreezeKeys(t *testing.T) {
 	f, err := Parse("x", []byte(head+"[[job.freeze]]\nkind = \"postgresql\"\ndatasets = [\"pg\"]\ntimeout = \"5s\"\n[[job.freeze]]\nkind = \"guest-agent\"\nname = \"vm\"\nsocket = \"/run/a\"\n"))
 	require.NoError(t, err)
 	first, second := f.Jobs[0].Freeze[0], f.Jobs[0].Freeze[1]
-	require.Equal(t, 5*time.Second, first.spec().Timeout)
-	require.Equal(t, 30*time.Second, second.spec().Timeout)
-	require.True(t, first.covers("tank/db", "tank/db/pg/wal"))
-	require.False(t, first.covers("tank/db", "tank/db"))
-	require.True(t, second.covers("tank/db", "tank/db"))
+	require.Equal(t, 5*time.Second, first.Request().Timeout)
+	require.Equal(t, 30*time.Second, second.Request().Timeout)
+	require.True(t, first.Covers("tank/db", "tank/db/pg/wal"))
+	require.False(t, first.Covers("tank/db", "tank/db"))
+	require.True(t, second.Covers("tank/db", "tank/db"))
 	for keys, why := range map[string]string{
 		"kind = \"oracle\"": `freeze "oracle": kind = "oracle": write one of postgresql`,
 		"kind = \"mysql\"\n[[job.freeze]]\nkind = \"mysql\"": `freeze "mysql": two entries have this`,

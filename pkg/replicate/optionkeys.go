@@ -34,17 +34,17 @@ type inKeys struct {
 	ends string
 }
 
-func (e *inKeys) Error() string { return keysOf(e.error.Error(), e.ends) }
+func (e *inKeys) Error() string { return KeysOf(e.error.Error(), e.ends) }
 
-func (e *inKeys) HintText() string { return keysOf(fault.MarkedHint(e.error), e.ends) }
+func (e *inKeys) HintText() string { return KeysOf(fault.MarkedHint(e.error), e.ends) }
 
 func (e *inKeys) Unwrap() error { return e.error }
 
 // Keys replaces the options in a text with job-file keys.
-func Keys(text string) string { return keysOf(text, "SRC TARGET") }
+func Keys(text string) string { return KeysOf(text, "SRC TARGET") }
 
-// keysOf replaces the options in a text about a transfer between the two ends.
-func keysOf(text, ends string) string {
+// KeysOf replaces the options in a text about a transfer between the two ends.
+func KeysOf(text, ends string) string {
 	return option.Expand(text, func(id, value string) string { return keyOption(id, value, ends) })
 }
 

@@ -212,72 +212,57 @@ func (k *DatasetState) renamed(before string, d *zfs.Dataset) *DatasetState {
 	return now
 }
 
-// EndLocal records the result of a run without targets. missed holds the errors of snapshots, by
-// dataset, failed is the error of pruning.
-func (v *Survey) EndLocal(missed map[string]error, failed error) {
-	for name := range v.Unchanged {
-		v.State.Local(name).Record(v.Started, nil)
-	}
-	for _, d := range v.Source.Datasets {
-		v.State.Dataset(d.Name).Identify(d)
-		a := v.State.Local(d.Name)
-		a.Snapshot = ""
-		for _, s := range d.Snapshots() {
-			if v.Scope.Has(s.Name) {
-				a.Snapshot = s.Name
+// RenameCopies applies a function to all names on a target.
+func (s *State) RenameCopies(target string, to func(string) string) {
+	for _, known := range s.Datasets {
+		if a := known.Targets[target]; a != nil {
+			a.Target = to(a.Target)
+			for i := range a.Held {
+				a.Held[i].Target = to(a.Held[i].Target)
 			}
 		}
-		err := missed[d.Name]
-		switch {
-		case err != nil:
-		case v.Scope.Naming() == nil: // the run only prunes
-			err = failed
-		case d.Inconsistent():
-			err = fault.Refusef("resume the receive, or abort it: "+v.SourceAt.Command("zfs", "receive", "-A", d.Name),
-				"a receive into it is running, or was interrupted: no snapshot can be taken of it")
+	}
+	for _, g := range s.OrphansAt(target) {
+		g.Dataset = to(g.Dataset)
+		for i := range g.Held {
+			g.Held[i] = to(g.Held[i])
 		}
-		a.Record(v.Started, err)
+	}
+	for i := range s.Diverged {
+		if d := &s.Diverged[i]; d.Target == target {
+			d.Dataset, d.As = to(d.Dataset), to(d.As)
+		}
 	}
 }
 
-// Forget drops state that is outside the job now, so that status does not report it as late. Its
-// holds become stale (see holds --gc).
-func (v *Survey) Forget() {
-	concerned := map[string]bool{}
-	maps.Copy(concerned, v.Unchanged)
-	maps.Copy(concerned, v.Waiting)
-	for _, d := range v.Source.Datasets {
-		concerned[d.Name] = true
-	}
-	for _, d := range v.Source.Datasets {
-		if known := v.State.Datasets[d.Name]; known != nil {
-			newest := "" // of the job's own
-			for _, s := range d.Snapshots() {
-				if _, own := v.Scope.Own(s.Name); own {
-					newest = s.Name
-				}
-			}
-			maps.DeleteFunc(known.Consistent, func(snapshot string, _ bool) bool {
-				for _, a := range known.Targets {
-					if a.Base == snapshot {
-						return false
-					}
-				}
-				return snapshot != newest
-			})
+// MayHold records snapshots of the source that may have the job's hold for a target.
+func (s *State) MayHold(target string, snapshots []string) {
+	for _, full := range snapshots {
+		dataset, _, _ := zfs.ParseVersion(full)
+		a := s.Copy(dataset, target)
+		if !slices.ContainsFunc(a.Held, func(h Held) bool { return h.Source == full }) {
+			a.Held = append(a.Held, Held{Source: full})
 		}
 	}
-	maps.DeleteFunc(v.State.Datasets, func(name string, _ *DatasetState) bool { return !concerned[name] })
-	maps.DeleteFunc(v.State.Disks, func(name string, d *DiskState) bool { return d == nil || v.Job.DiskTarget(name) == nil })
-	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
-		return !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == g.Target })
-	})
-	for source, d := range v.State.Datasets {
-		maps.DeleteFunc(d.Targets, func(name string, _ *CopyState) bool {
-			return v.Excluded[name][source] || !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })
-		})
-		if len(v.Job.Targets) > 0 {
-			d.Local = nil
+}
+
+// MayHoldCopies records snapshots of copies that may have the job's hold for a target. sourceOf returns the
+// source dataset of a copy.
+func (s *State) MayHoldCopies(target string, snapshots []string, sourceOf func(copied string) string) {
+	for _, full := range snapshots {
+		copied, _, _ := zfs.ParseVersion(full)
+		a := s.Copy(sourceOf(copied), target)
+		if !slices.ContainsFunc(a.Held, func(h Held) bool { return h.Target == full }) {
+			a.Held = append(a.Held, Held{Target: full})
 		}
+	}
+}
+
+// Unheld drops snapshots that certainly have no hold, because MayHold recorded them too early.
+func (s *State) Unheld(target string, snapshots []string) {
+	for _, full := range snapshots {
+		dataset, _, _ := zfs.ParseVersion(full)
+		a := s.Copy(dataset, target)
+		a.Held = slices.DeleteFunc(a.Held, func(h Held) bool { return h == Held{Source: full} })
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
@@ -155,14 +155,14 @@ func firstOrAll(names []string, indent string, all bool) string {
 }
 
 // datasetsOf describes the orphans that a pruning destroys.
-func datasetsOf(p *replicate.Pruning) string {
+func datasetsOf(p *decision.Pruning) string {
 	if len(p.Datasets) == 0 {
 		return ""
 	}
 	return ", " + english.Plural(len(p.Datasets), "dataset", "") + " deleted on the source (" + oneLine(strings.Join(p.Datasets, ", ")) + ")"
 }
 
-func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
+func pruningDetails(b *strings.Builder, p *decision.Pruning) {
 	for _, name := range p.Remove {
 		fmt.Fprintf(b, "    %s\n", oneLine(name))
 	}
@@ -172,7 +172,7 @@ func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 }
 
 // untrustedText lists snapshots with dates that retention does not trust.
-func untrustedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
+func untrustedText(b *strings.Builder, indent string, p *decision.Pruning, all bool) {
 	if len(p.Untrusted) > 0 {
 		fmt.Fprintf(b, "%s%s with implausible dates do not count for retention: %s\n",
 			indent, english.Plural(len(p.Untrusted), "snapshot", ""), firstOrAll(p.Untrusted, "  "+indent, all))
@@ -241,7 +241,7 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 }
 
 // PruningText writes a pruning, or its dry run, for people.
-func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) error {
+func PruningText(w io.Writer, job string, p *decision.Pruning, dryRun bool) error {
 	var b strings.Builder
 	verb := "removed"
 	if dryRun || p.Refused {

@@ -9,7 +9,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/status"
@@ -22,7 +22,7 @@ import (
 func TestPreviewListsSnapshots(t *testing.T) {
 	t.Parallel()
 	p := &runner.Preview{Job: "home", Source: "tank", Datasets: 2, Snapshots: []string{"tank@now", "tank/a@now"},
-		Prunings: []*replicate.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2, KeepReasons: map[string]retention.Reason{"tank@b": {Kind: retention.IncrementalSource, Of: "near"}, "tank@a": {Kind: retention.KeptByRules, Of: "daily"}}}}}
+		Prunings: []*decision.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2, KeepReasons: map[string]retention.Reason{"tank@b": {Kind: retention.IncrementalSource, Of: "near"}, "tank@a": {Kind: retention.KeptByRules, Of: "daily"}}}}}
 	var short, long strings.Builder
 	require.NoError(t, PreviewText(&short, p, false))
 	require.NoError(t, PreviewText(&long, p, true))
@@ -37,8 +37,8 @@ func TestPreviewListsSnapshots(t *testing.T) {
 func TestPreviewAndStatusAreClean(t *testing.T) {
 	t.Parallel()
 	const evil = "x\x1b[2J\ny"
-	pruning := &replicate.Pruning{Side: evil, Remove: []string{evil, evil}, KeepReasons: map[string]retention.Reason{evil: {Kind: retention.NotSentOn, Of: evil}}, Untrusted: []string{evil, evil}, Error: evil, Hint: evil}
-	p := &runner.Preview{Job: "home", Source: evil, Snapshots: []string{evil, evil}, Error: evil, Prunings: []*replicate.Pruning{pruning},
+	pruning := &decision.Pruning{Side: evil, Remove: []string{evil, evil}, KeepReasons: map[string]retention.Reason{evil: {Kind: retention.NotSentOn, Of: evil}}, Untrusted: []string{evil, evil}, Error: evil, Hint: evil}
+	p := &runner.Preview{Job: "home", Source: evil, Snapshots: []string{evil, evil}, Error: evil, Prunings: []*decision.Pruning{pruning},
 		Delegations: []*runner.Delegation{{Host: evil, User: evil, Command: evil}},
 		Targets: []*runner.TargetPreview{{Target: "near", To: evil, Wire: connect.Report{Mode: evil}, Refused: []outcome.Dataset{{Source: evil, Error: evil, Hint: evil}},
 			Plan: &plan.Plan{Notes: []string{"x\x1b[2J"}, Datasets: []*plan.Dataset{{Source: evil, Target: evil, Steps: []plan.Step{{Kind: plan.Full, Why: evil, Send: zfs.SendSpec{To: evil}}}}}}}}}

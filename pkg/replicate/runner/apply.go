@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -23,26 +24,26 @@ import (
 // So the common snapshot has a hold on both sides before the former one loses its hold on any side.
 type ending struct {
 	p        *pass
-	decision *replicate.Decision
+	decision *decision.Decision
 	// protected is what the source already has, by target name.
 	protected map[string]protected
 	holds     []*holdSteps
 	// destroys has the first step of each pruning; nil if it has nothing to destroy.
-	destroys  map[*replicate.Pruning]*step
+	destroys  map[*decision.Pruning]*step
 	bookmarks *step // stale ones to destroy
 }
 
-// holdSteps are the steps of one replicate.HoldChange. A nil step has nothing to do.
+// holdSteps are the steps of one decision.HoldChange. A nil step has nothing to do.
 type holdSteps struct {
-	change                         *replicate.HoldChange
+	change                         *decision.HoldChange
 	place, placeOnTarget, bookmark *step
 	release, releaseOnTarget       *step
 }
 
 // apply carries out the decision of a run, and records it. Its error makes the run fail although the data
 // arrived. If the run was interrupted, it only moves the holds that arrived snapshots need.
-func apply(ctx context.Context, p *pass, d *replicate.Decision, batches []*batch) error {
-	e := &ending{p: p, decision: d, protected: map[string]protected{}, destroys: map[*replicate.Pruning]*step{}}
+func apply(ctx context.Context, p *pass, d *decision.Decision, batches []*batch) error {
+	e := &ending{p: p, decision: d, protected: map[string]protected{}, destroys: map[*decision.Pruning]*step{}}
 	for _, b := range batches {
 		e.protected[b.to.Name] = b.protected
 	}
@@ -56,7 +57,7 @@ func apply(ctx context.Context, p *pass, d *replicate.Decision, batches []*batch
 		e.recordHolds(h)
 	}
 	if !prunes || ctx.Err() != nil && !e.destroyed() {
-		if len(d.Bookmarks) > 0 || slices.ContainsFunc(d.Prunings, func(p *replicate.Pruning) bool { return len(p.Remove) > 0 }) {
+		if len(d.Bookmarks) > 0 || slices.ContainsFunc(d.Prunings, func(p *decision.Pruning) bool { return len(p.Remove) > 0 }) {
 			p.journal.Note("interrupted before retention, which the next run applies")
 		}
 		return nil
@@ -79,7 +80,7 @@ func (e *ending) planHolds() {
 	if len(e.decision.HoldChanges) == 0 {
 		return
 	}
-	if err := e.p.ledger.Expect(func(st *statedir.State) { st.ExpectHolds(e.decision.HoldChanges) }); err != nil {
+	if err := e.p.ledger.Expect(func(st *statedir.State) { decision.ExpectHolds(&st.State, e.decision.HoldChanges) }); err != nil {
 		for _, h := range e.decision.HoldChanges {
 			e.p.journal.Note("%s: cannot place holds: %v", h.Target, err)
 		}
@@ -208,7 +209,7 @@ func (e *ending) prune(ctx context.Context) (failed error) {
 }
 
 // recordPruning adds the result of a pruning to the record of the run. It returns an error if the run fails.
-func recordPruning(p *pass, of *replicate.Pruning, destroyed int) error {
+func recordPruning(p *pass, of *decision.Pruning, destroyed int) error {
 	if n := of.Unsent(); n > 0 {
 		p.journal.Note("%s on %s keeps %s, because a job of sent_on_by has not sent %s on", of.Rule(), of.Side, english.Plural(n, "snapshot", ""), english.PluralWord(n, "it", "them"))
 	}

@@ -6,7 +6,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -14,8 +14,8 @@ import (
 
 // recordBatches adds the results of all batches to the record and the state, and returns what the run knows now.
 // missed has the errors of datasets without their due snapshot.
-func recordBatches(ctx context.Context, p *pass, v *replicate.Survey, batches []*batch, missed map[string]error) *replicate.RunState {
-	after := &replicate.RunState{Survey: v}
+func recordBatches(ctx context.Context, p *pass, v *decision.Survey, batches []*batch, missed map[string]error) *decision.RunState {
+	after := &decision.RunState{Survey: v}
 	for i, b := range batches {
 		p.rec.Targets[i] = b.record(len(v.UnchangedAt(b.to.Name)))
 		if !b.absent {
@@ -38,7 +38,7 @@ func recordBatches(ctx context.Context, p *pass, v *replicate.Survey, batches []
 // recordOrigins records on the copies of a batch the properties that they need to replace their
 // source. It writes only changed records. A missing permission, or a command that a host without
 // zxfer does not permit, is not an error: promote then asks for the mountpoint.
-func recordOrigins(ctx context.Context, p *pass, v *replicate.Survey, b *batch) {
+func recordOrigins(ctx context.Context, p *pass, v *decision.Survey, b *batch) {
 	copies := b.result.Target.ByName()
 	var changes []hosts.Change
 	for _, d := range v.DatasetsFor(b.to.Name) {

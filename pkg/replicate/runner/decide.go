@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/zfs"
 )
@@ -16,7 +17,7 @@ import (
 // decider decides what a run does after its transfers.
 type decider struct {
 	s    *session.Session
-	v    *replicate.RunState
+	v    *decision.RunState
 	note func(format string, args ...any)
 	// expected maps the snapshots that a preview expects to arrive to their snapshots on the source,
 	// by side. Names are full. It is nil in a run.
@@ -25,15 +26,15 @@ type decider struct {
 
 // decide returns the decision for the state d.v. It queries snapshot dates that retention needs and
 // no listing holds, and records which diverged copies and orphans still exist.
-func (d *decider) decide(ctx context.Context) *replicate.Decision {
+func (d *decider) decide(ctx context.Context) *decision.Decision {
 	d.checkLeftCopies(ctx)
 	d.v.Now = d.s.Env.Now()
-	decision := replicate.Decide(d.v)
-	if len(decision.NeedCreated) > 0 {
-		d.queryCreated(ctx, decision.NeedCreated)
-		decision = replicate.Decide(d.v)
+	made := decision.Decide(d.v)
+	if len(made.NeedCreated) > 0 {
+		d.queryCreated(ctx, made.NeedCreated)
+		made = decision.Decide(d.v)
 	}
-	for _, p := range decision.Prunings {
+	for _, p := range made.Prunings {
 		if !p.Refused {
 			continue
 		}
@@ -44,7 +45,7 @@ func (d *decider) decide(ctx context.Context) *replicate.Decision {
 		p.Hint = "check " + check + "\nto list the " + what + " to destroy: " + d.s.Env.Command("prune -n "+d.s.Job.Name) +
 			"\nto destroy them once: " + d.s.Env.Command("prune --beyond-limit "+d.s.Job.Name)
 	}
-	return decision
+	return made
 }
 
 // queryCreated queries creation times, by side. A received snapshot keeps the creation time of its

@@ -11,5 +11,5 @@
 //	Failover a change of the roles of source and copy: its plan and its result
 //
 // The package starts no job by itself: systemd or cron does. Package send moves the data, and
-// replicate.Decide decides what a run does or a preview shows.
+// decision.Decide decides what a run does or a preview shows.
 package runner

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -114,7 +115,7 @@ func withKeyHint(err error) error {
 }
 
 // deniedFreezes returns why the source forbids freezing, and the freezes that match no dataset.
-func deniedFreezes(ctx context.Context, s *session.Session, unmatched []replicate.UnmatchedFreeze) (all []Denied) {
+func deniedFreezes(ctx context.Context, s *session.Session, unmatched []decision.UnmatchedFreeze) (all []Denied) {
 	deny := func(key string, err error) {
 		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
 	}
@@ -133,8 +134,8 @@ func deniedFreezes(ctx context.Context, s *session.Session, unmatched []replicat
 const datasetsHint = "list the application's datasets in the key datasets of [[job.freeze]], and include them in the job"
 
 // recordUnmatched records unmatched freezes as failed. It returns an error if one of them is required.
-func (t *taking) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []string) error {
-	required := slices.IndexFunc(unmatched, func(z replicate.UnmatchedFreeze) bool { return z.Required })
+func (t *taking) recordUnmatched(unmatched []decision.UnmatchedFreeze, names []string) error {
+	required := slices.IndexFunc(unmatched, func(z decision.UnmatchedFreeze) bool { return z.Required })
 	if required >= 0 {
 		names = nil
 	}

@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -48,7 +49,7 @@ const partialSurveyShare = 4
 // observeSource lists the source, without the snapshots of datasets that have not changed since an earlier run. If few
 // are unchanged, or that is unknown, it lists everything. It does not ask for the copies of unchanged datasets:
 // see recheckUnchanged.
-func observeSource(ctx context.Context, p *pass, held map[string]string, cache *statedir.UnchangedCache) (*replicate.Survey, error) {
+func observeSource(ctx context.Context, p *pass, held map[string]string, cache *statedir.UnchangedCache) (*decision.Survey, error) {
 	s := p.s
 	// The copies of a held target are not listed.
 	if len(held) > 0 || len(cache.Datasets) == 0 || s.Scope.Naming() != nil && !s.Job.Snapshots.SkipUnchanged {
@@ -58,7 +59,7 @@ func observeSource(ctx context.Context, p *pass, held map[string]string, cache *
 	if err != nil {
 		return nil, err
 	}
-	may := replicate.UnchangedSources(v, cache.Datasets)
+	may := decision.UnchangedSources(v, cache.Datasets)
 	if all := len(v.Source.Datasets); (all-len(may))*partialSurveyShare > all {
 		return survey(ctx, s, p.rec.Started)
 	}
@@ -69,13 +70,13 @@ func observeSource(ctx context.Context, p *pass, held map[string]string, cache *
 }
 
 // survey lists the source with all its snapshots. started names the snapshots of the run.
-func survey(ctx context.Context, s *session.Session, started time.Time) (*replicate.Survey, error) {
+func survey(ctx context.Context, s *session.Session, started time.Time) (*decision.Survey, error) {
 	return listSource(ctx, s, started, hosts.ListQuery{Versions: true, Changed: true})
 }
 
 // listSource lists all datasets of the job. If the job skips unchanged datasets, it first writes out pending
 // changes, which "written" lacks otherwise.
-func listSource(ctx context.Context, s *session.Session, started time.Time, q hosts.ListQuery) (*replicate.Survey, error) {
+func listSource(ctx context.Context, s *session.Session, started time.Time, q hosts.ListQuery) (*decision.Survey, error) {
 	defer s.Activity("listing %s", s.Source.At)()
 	q = wholeSource(s, q)
 	if s.Job.Snapshots.SkipUnchanged {
@@ -98,11 +99,11 @@ func wholeSource(s *session.Session, q hosts.ListQuery) hosts.ListQuery {
 }
 
 // surveyOf returns the survey of a listing of all datasets of the job.
-func surveyOf(ctx context.Context, s *session.Session, started time.Time, l *zfs.Listing) (*replicate.Survey, error) {
+func surveyOf(ctx context.Context, s *session.Session, started time.Time, l *zfs.Listing) (*decision.Survey, error) {
 	if len(l.Datasets) == 0 {
 		return nil, sourceMissing(ctx, s)
 	}
-	v := &replicate.Survey{SourceAt: s.Source.Host.At(), Job: s.Job, Scope: s.Scope, State: &s.State.State, Started: started,
+	v := &decision.Survey{SourceAt: s.Source.Host.At(), Job: s.Job, Scope: s.Scope, State: &s.State.State, Started: started,
 		Root: s.Source.At.Name, All: l.Datasets, Source: l, Unchanged: map[string]bool{}}
 	v.Choose()
 	s.State.FollowRenames(l.Datasets, slices.ContainsFunc(s.Job.Targets, func(t replicate.Target) bool { return t.FollowsRenames() }))
@@ -113,7 +114,7 @@ func surveyOf(ctx context.Context, s *session.Session, started time.Time, l *zfs
 }
 
 // recheckUnchanged completes the survey of observeSource with the datasets whose copy on any target has changed.
-func recheckUnchanged(ctx context.Context, s *session.Session, v *replicate.Survey, cache *statedir.UnchangedCache) (*replicate.Survey, error) {
+func recheckUnchanged(ctx context.Context, s *session.Session, v *decision.Survey, cache *statedir.UnchangedCache) (*decision.Survey, error) {
 	if len(v.Unchanged) == 0 {
 		return v, nil
 	}
@@ -132,7 +133,7 @@ func recheckUnchanged(ctx context.Context, s *session.Session, v *replicate.Surv
 }
 
 // unchangedCopies returns the datasets in v.Unchanged without a changed copy on any target.
-func unchangedCopies(ctx context.Context, s *session.Session, v *replicate.Survey, cache *statedir.UnchangedCache) (map[string]bool, error) {
+func unchangedCopies(ctx context.Context, s *session.Session, v *decision.Survey, cache *statedir.UnchangedCache) (map[string]bool, error) {
 	found := make([]map[string]map[string]zfs.Property, len(s.Targets))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, t := range s.Targets {
@@ -144,7 +145,7 @@ func unchangedCopies(ctx context.Context, s *session.Session, v *replicate.Surve
 			continue
 		}
 		g.Go(func() (err error) {
-			found[i], err = t.Properties(gctx, copies, replicate.CopyProperties()...)
+			found[i], err = t.Properties(gctx, copies, decision.CopyProperties()...)
 			return err
 		})
 	}
@@ -165,7 +166,7 @@ func unchangedCopies(ctx context.Context, s *session.Session, v *replicate.Surve
 
 // relistQuery returns the query for the datasets that are not known to be unchanged, with their snapshots. It
 // returns false if there are none. The query leaves out the pool and the ancestors if v has them.
-func relistQuery(s *session.Session, v *replicate.Survey) (q hosts.ListQuery, any bool) {
+func relistQuery(s *session.Session, v *decision.Survey) (q hosts.ListQuery, any bool) {
 	q = hosts.ListQuery{Dataset: v.Root, Versions: true, Changed: true, NoAncestors: v.Source.Pool.Name != ""}
 	if len(v.Unchanged) == 0 {
 		return wholeSource(s, q), true
@@ -179,7 +180,7 @@ func relistQuery(s *session.Session, v *replicate.Survey) (q hosts.ListQuery, an
 }
 
 // relist lists the datasets that are not known to be unchanged again, with their snapshots.
-func relist(ctx context.Context, s *session.Session, v *replicate.Survey) (*replicate.Survey, error) {
+func relist(ctx context.Context, s *session.Session, v *decision.Survey) (*decision.Survey, error) {
 	q, any := relistQuery(s, v)
 	if !any {
 		now, none := *v, *v.Source
@@ -199,7 +200,7 @@ func relist(ctx context.Context, s *session.Session, v *replicate.Survey) (*repl
 }
 
 // withListing returns the survey v with the answer to a relistQuery.
-func withListing(ctx context.Context, s *session.Session, v *replicate.Survey, q *hosts.ListQuery, found *zfs.Listing) (*replicate.Survey, error) {
+func withListing(ctx context.Context, s *session.Session, v *decision.Survey, q *hosts.ListQuery, found *zfs.Listing) (*decision.Survey, error) {
 	now := *v
 	if len(q.Only) > 0 {
 		now.Source = found

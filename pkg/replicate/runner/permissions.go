@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/zfs"
 )
@@ -95,7 +96,7 @@ func delegations(ctx context.Context, s *session.Session, source *zfs.Listing, p
 
 // firstPlan plans the transfer to a target as if it had no copy yet, for the permissions that any new dataset
 // will need.
-func firstPlan(p *pass, t *session.Side, v *replicate.Survey, target *zfs.Listing) *plan.Plan {
+func firstPlan(p *pass, t *session.Side, v *decision.Survey, target *zfs.Listing) *plan.Plan {
 	b := request(p, t, v)
 	req := b.Request.Plan
 	req.First, req.Rotate = plan.FirstAll, ""

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
@@ -32,7 +33,7 @@ type Preview struct {
 	// Frozen lists the applications that the run would freeze.
 	Frozen   []freeze.Application `json:"frozen,omitempty"`
 	Targets  []*TargetPreview     `json:"targets"`
-	Prunings []*replicate.Pruning `json:"prunings"` // after the transfers
+	Prunings []*decision.Pruning  `json:"prunings"` // after the transfers
 	Denied   []Denied             `json:"denied,omitempty"`
 	// Unlimited lists the sides that keep all snapshots: replicate.SourceSide, or names of targets.
 	Unlimited []string `json:"no_retention,omitempty"`
@@ -63,12 +64,12 @@ type TargetPreview struct {
 	Excluded int               `json:"left_out,omitempty"` // datasets of the job that the target excludes
 	Refused  []outcome.Dataset `json:"refused,omitempty"`
 	// Renames are copies whose source dataset was renamed.
-	Renames []*replicate.CopyRename `json:"renames,omitempty"`
-	Error   string                  `json:"error,omitempty"`
-	Hint    string                  `json:"hint,omitempty"`
+	Renames []*decision.CopyRename `json:"renames,omitempty"`
+	Error   string                 `json:"error,omitempty"`
+	Hint    string                 `json:"hint,omitempty"`
 	// Writable are existing copies that can be changed, and Protect is the command against that.
-	Writable *replicate.WritableCopies `json:"writable,omitempty"`
-	Protect  string                    `json:"protect,omitempty"`
+	Writable *decision.WritableCopies `json:"writable,omitempty"`
+	Protect  string                   `json:"protect,omitempty"`
 	// Exposed are copies whose roles an earlier version changed, and Drill is the command that compares them.
 	Exposed []string `json:"exposed,omitempty"`
 	Drill   string   `json:"drill,omitempty"`
@@ -80,7 +81,7 @@ type TargetPreview struct {
 // part.
 func (p *Preview) Err() error {
 	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
-		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
+		slices.ContainsFunc(p.Prunings, func(r *decision.Pruning) bool { return r.Error != "" }) {
 		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would partly fail: see above"))
 	}
 	if slices.ContainsFunc(p.Denied, func(d Denied) bool { return !d.Harmless }) {
@@ -95,7 +96,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	if err != nil {
 		return nil, err
 	}
-	out := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
+	out := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*decision.Pruning{}}
 	var notifyErr error
 	if out.Notify, notifyErr = previewNotify(j); notifyErr != nil {
 		out.Error, out.Hint = notifyErr.Error(), fault.HintOf(notifyErr)
@@ -116,7 +117,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	out.Denied = deniedFreezes(ctx, s, due.Unmatched)
 	taken := withSnapshots(*v.Source, out.Snapshots)
 	v.Source = &taken
-	decision := decider{s: s, v: &replicate.RunState{Survey: v}, note: p.journal.Note, expected: map[string]map[string]string{}}
+	ends := decider{s: s, v: &decision.RunState{Survey: v}, note: p.journal.Note, expected: map[string]map[string]string{}}
 	var plans []planned
 	for _, t := range s.Targets {
 		b, seen := previewTarget(ctx, p, disks, t, v)
@@ -124,27 +125,27 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 			plans = append(plans, planned{t, b.result.Report.Plan, firstPlan(p, t, v, &b.result.Target), b.result.Target})
 		}
 		if !b.absent {
-			decision.expected[t.Name] = b.predict(&taken)
+			ends.expected[t.Name] = b.predict(&taken)
 		}
 		out.Targets = append(out.Targets, seen)
-		decision.v.Targets = append(decision.v.Targets, b.targetState())
+		ends.v.Targets = append(ends.v.Targets, b.targetState())
 	}
 	out.Denied = append(out.Denied, denied(ctx, s)...)
-	d := decision.decide(ctx)
+	d := ends.decide(ctx)
 	out.Prunings = append(out.Prunings, d.Prunings...)
 	var sides sync.WaitGroup // on different hosts
 	for _, of := range out.Prunings {
-		sides.Go(func() { showHeld(ctx, s, of, decision.expected[of.Side], releasedHolds(of.Side, d.HoldChanges)) })
+		sides.Go(func() { showHeld(ctx, s, of, ends.expected[of.Side], releasedHolds(of.Side, d.HoldChanges)) })
 	}
 	sides.Wait()
 	out.Unlimited = j.WithoutRetention()
-	out.Drill = drillPreview(s, decision.v.Targets)
+	out.Drill = drillPreview(s, ends.v.Targets)
 	out.Delegations = delegations(ctx, s, v.Source, plans)
 	return out, ctx.Err()
 }
 
 // previewSource lists the source, and refuses what a run refuses.
-func (r *Runner) previewSource(ctx context.Context, p *pass, targets []*session.Side) (*replicate.Survey, error) {
+func (r *Runner) previewSource(ctx context.Context, p *pass, targets []*session.Side) (*decision.Survey, error) {
 	v, err := survey(ctx, p.s, p.rec.Started)
 	if err == nil {
 		err = r.standby(p.s.Job)
@@ -166,7 +167,7 @@ func (r *Runner) previewSource(ctx context.Context, p *pass, targets []*session.
 }
 
 // previewTarget plans the next transfer to a target.
-func previewTarget(ctx context.Context, p *pass, disks *disk.Set, t *session.Side, v *replicate.Survey) (*batch, *TargetPreview) {
+func previewTarget(ctx context.Context, p *pass, disks *disk.Set, t *session.Side, v *decision.Survey) (*batch, *TargetPreview) {
 	d := disks.Of(t)
 	if b := withoutDisk(disks, t); b != nil {
 		seen := &TargetPreview{Target: t.Name, To: t.Target.To, Disk: d.Preview()}
@@ -201,7 +202,7 @@ func previewTarget(ctx context.Context, p *pass, disks *disk.Set, t *session.Sid
 }
 
 // drillPreview returns nil if the job has no drills.
-func drillPreview(s *session.Session, targets []*replicate.TargetState) *DrillPreview {
+func drillPreview(s *session.Session, targets []*decision.TargetState) *DrillPreview {
 	if !s.Job.HasDrills() {
 		return nil
 	}
@@ -252,7 +253,7 @@ func (b *batch) predict(source *zfs.Listing) map[string]string {
 }
 
 // releasedHolds counts, by snapshot, the job's own holds on a side that will be released.
-func releasedHolds(side string, all []*replicate.HoldChange) map[string]uint64 {
+func releasedHolds(side string, all []*decision.HoldChange) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, h := range all {
 		var drop []string

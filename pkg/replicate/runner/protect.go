@@ -5,6 +5,7 @@ import (
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -12,14 +13,14 @@ import (
 // protected are the holds and bookmarks on the source for the streams of a batch.
 type protected struct {
 	holds     []string // full names of snapshots
-	bookmarks []replicate.StepBookmark
+	bookmarks []decision.StepBookmark
 }
 
 // protect prepares the source for the streams of a plan, so that the next run can continue from
 // everything that they bring, also if this process is killed: it records the plan, holds the
 // snapshots that an interrupted receive would need, and bookmarks the snapshots that may become
 // incremental sources. If a host refuses, the end of the run tries again and notes the error.
-func protect(ctx context.Context, p *pass, t *session.Side, v *replicate.Survey, planned *plan.Plan) (done protected) {
+func protect(ctx context.Context, p *pass, t *session.Side, v *decision.Survey, planned *plan.Plan) (done protected) {
 	if planned.Steps() == 0 {
 		return done
 	}
@@ -40,7 +41,7 @@ func protect(ctx context.Context, p *pass, t *session.Side, v *replicate.Survey,
 
 // expectStreams saves the streams of a plan in the state. If the target is unreachable after an
 // interruption, the source must keep all snapshots that the target may have received.
-func expectStreams(p *pass, target string, planned *plan.Plan, s *replicate.Steps) {
+func expectStreams(p *pass, target string, planned *plan.Plan, s *decision.Steps) {
 	err := p.ledger.Expect(func(st *statedir.State) {
 		for _, d := range planned.Datasets {
 			if len(d.Steps) > 0 {

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
@@ -25,7 +26,7 @@ import (
 // Prune applies the retention of a job without a transfer. With dryRun it only reports what it
 // would destroy. Otherwise it refuses a job whose runs or transfers are paused. With beyond, the
 // limit of one run does not apply. Otherwise, if any side exceeds the limit, Prune destroys nothing.
-func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*replicate.Pruning, error) {
+func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*decision.Pruning, error) {
 	if err := r.standby(j); err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	if err != nil {
 		return nil, err
 	}
-	v := &replicate.RunState{Survey: found, NoLimit: beyond}
+	v := &decision.RunState{Survey: found, NoLimit: beyond}
 	var errs []error
 	for _, t := range s.Targets {
 		b := withoutDisk(disks, t)
@@ -66,13 +67,13 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	}
 	d := decider{s: s, v: v, note: p.journal.Note}
 	all := d.decide(ctx).Prunings
-	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
+	refused := slices.ContainsFunc(all, func(p *decision.Pruning) bool { return p.Refused })
 	for _, of := range all {
 		switch {
 		case dryRun:
 			showHeld(ctx, s, of, nil, nil)
 		case refused:
-			s.State.RecordPruning(of)
+			of.Record(&s.State.State)
 		default:
 			prune(ctx, p, of, nil)
 		}
@@ -101,8 +102,8 @@ func listCopies(ctx context.Context, s *session.Session, t *session.Side, root s
 
 // prune records what retention learned about a side, and carries out its decision. first destroyed the first
 // snapshots; nil = none did. It returns how many snapshots were destroyed.
-func prune(ctx context.Context, p *pass, of *replicate.Pruning, first *step) int {
-	p.ledger.Confirm(func(st *statedir.State) { st.RecordPruning(of) })
+func prune(ctx context.Context, p *pass, of *decision.Pruning, first *step) int {
+	p.ledger.Confirm(func(st *statedir.State) { of.Record(&st.State) })
 	began, due := time.Now(), len(of.Remove)
 	if first != nil && first.ran {
 		began = first.began
@@ -119,7 +120,7 @@ func prune(ctx context.Context, p *pass, of *replicate.Pruning, first *step) int
 // showHeld moves the snapshots that are held or have clones from of.Remove to the kept ones, for
 // display. Destroying does not need it, since ZFS then names busy snapshots faster. Snapshots in
 // coming do not exist yet. freed counts the job's own holds that will have moved.
-func showHeld(ctx context.Context, s *session.Session, of *replicate.Pruning, coming map[string]string, freed map[string]uint64) {
+func showHeld(ctx context.Context, s *session.Session, of *decision.Pruning, coming map[string]string, freed map[string]uint64) {
 	existing := slices.DeleteFunc(slices.Clone(of.Remove), func(n string) bool { return coming[n] != "" })
 	if len(existing) == 0 {
 		return
@@ -151,7 +152,7 @@ const destroyAtOnce = 1000
 
 // destroyRemoved destroys p.Remove and returns how many snapshots were destroyed. first destroyed the first ones;
 // nil = none did.
-func destroyRemoved(ctx context.Context, s *session.Side, p *replicate.Pruning, first *step) int {
+func destroyRemoved(ctx context.Context, s *session.Side, p *decision.Pruning, first *step) int {
 	if p.Error != "" {
 		return 0
 	}
@@ -181,7 +182,7 @@ func destroyRemoved(ctx context.Context, s *session.Side, p *replicate.Pruning, 
 }
 
 // destroySnapshots destroys names in one transaction and returns those that were destroyed.
-func destroySnapshots(ctx context.Context, s *session.Side, names []string, p *replicate.Pruning) ([]string, error) {
+func destroySnapshots(ctx context.Context, s *session.Side, names []string, p *decision.Pruning) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -191,7 +192,7 @@ func destroySnapshots(ctx context.Context, s *session.Side, names []string, p *r
 // settle returns which names were destroyed by one transaction that ended with err. A snapshot that is
 // held, has clones or is being sent fails the whole transaction: settle keeps it and destroys the others.
 // If ZFS does not name it, settle bisects.
-func settle(ctx context.Context, s *session.Side, names []string, err error, p *replicate.Pruning) ([]string, error) {
+func settle(ctx context.Context, s *session.Side, names []string, err error, p *decision.Pruning) ([]string, error) {
 	if err == nil {
 		return names, nil
 	}
@@ -245,7 +246,7 @@ func busyOf(err error) map[string]bool {
 
 // destroyOrphans destroys the orphans that are due and returns how many it destroyed. It keeps and
 // notes the ones that the host refuses to destroy.
-func destroyOrphans(ctx context.Context, p *pass, of *replicate.Pruning) (removed int) {
+func destroyOrphans(ctx context.Context, p *pass, of *decision.Pruning) (removed int) {
 	if len(of.OrphanRequests) == 0 || of.Error != "" {
 		return 0
 	}

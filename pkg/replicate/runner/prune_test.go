@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -86,7 +87,7 @@ func TestCreationTimesOfReceivedSnapshots(t *testing.T) {
 			require.NoError(t, err)
 			return &l
 		}
-		v := &replicate.RunState{Survey: &replicate.Survey{Source: list("src")}, Targets: []*replicate.TargetState{{Target: &r.job.Targets[0], Listing: list("dst/copy")}}}
+		v := &decision.RunState{Survey: &decision.Survey{Source: list("src")}, Targets: []*decision.TargetState{{Target: &r.job.Targets[0], Listing: list("dst/copy")}}}
 		var asked []string
 		r.before = func(op string, names []string) error {
 			require.Equal(t, zfs.OpGet, op)

@@ -7,11 +7,12 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 )
 
 // confirm removes from the survey of a relay what the job that sends its source has not confirmed.
-func confirm(ctx context.Context, s *session.Session, v *replicate.Survey, note func(format string, args ...any)) error {
+func confirm(ctx context.Context, s *session.Session, v *decision.Survey, note func(format string, args ...any)) error {
 	names := v.ToConfirm()
 	tags := map[string][]string{}
 	if len(names) > 0 {

@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
@@ -118,7 +119,7 @@ func TestFirstFail(t *testing.T) {
 	r.Copy("src/b", "dst/copy/a", "s1", "s2")
 	run, _ = r.run(t)
 	require.Len(t, run.Targets[0].Datasets, 1)
-	require.Equal(t, replicate.Renamed, run.Targets[0].Datasets[0].Conflict)
+	require.Equal(t, decision.Renamed, run.Targets[0].Datasets[0].Conflict)
 }
 
 // reviewed returns a function that reviews the plan of n datasets and records their results, as a
@@ -127,7 +128,7 @@ func reviewed(t *testing.T, n int) func() {
 	j := &replicate.Job{Name: "j", Source: "src", Targets: []replicate.Target{{Name: "t", To: "dst"}}, Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}}
 	scope, err := j.Scope()
 	require.NoError(t, err)
-	v := &replicate.Survey{Job: j, Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "src", Source: &zfs.Listing{Root: "src"}}
+	v := &decision.Survey{Job: j, Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "src", Source: &zfs.Listing{Root: "src"}}
 	b := &batch{to: &side{Name: "t"}, result: &send.BatchResult{}}
 	p, st := &plan.Plan{}, plan.State{}
 	for i := range n {

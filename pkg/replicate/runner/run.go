@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/damage"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
@@ -77,7 +78,7 @@ func work(ctx context.Context, p *pass) error {
 // prepared is the source after its snapshots were taken.
 type prepared struct {
 	source observedSide
-	survey *replicate.Survey        // nil if the source could not be listed
+	survey *decision.Survey         // nil if the source could not be listed
 	cache  *statedir.UnchangedCache // of earlier runs
 	taken  snapshots
 }
@@ -150,13 +151,13 @@ func deliver(ctx context.Context, p *pass, held map[string]string, ready *prepar
 	after := recordBatches(ctx, p, v, batches, ready.taken.missed)
 	asked = askDamage(ctx, p, disks)
 	d := decider{s: p.s, v: after, note: p.journal.Note}
-	decision := d.decide(ctx)
-	failed := apply(ctx, p, decision, batches)
+	made := d.decide(ctx)
+	failed := apply(ctx, p, made, batches)
 	if len(p.s.Targets) == 0 {
 		v.EndLocal(ready.taken.missed, cmp.Or(failed, ctx.Err()))
 	}
 	if ctx.Err() == nil && ready.taken.err == nil {
-		ready.cache.Datasets = replicate.CacheUnchanged(after, decision.Prunings, ready.cache.Datasets)
+		ready.cache.Datasets = decision.CacheUnchanged(after, made.Prunings, ready.cache.Datasets)
 		if err := p.s.Store.SaveUnchangedCache(ready.cache); err != nil {
 			p.journal.Note("cannot store the list of unchanged datasets: %v", err)
 		}

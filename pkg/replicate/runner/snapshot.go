@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -41,7 +42,7 @@ type taking struct {
 
 // takeSnapshots takes all due snapshots in one transaction and lists them. If ZFS refuses, it uses
 // several transactions, as few as possible. It returns the survey with the snapshots.
-func takeSnapshots(ctx context.Context, p *pass, v *replicate.Survey) (*replicate.Survey, snapshots) {
+func takeSnapshots(ctx context.Context, p *pass, v *decision.Survey) (*decision.Survey, snapshots) {
 	due := v.DueSnapshots()
 	t := &taking{p: p, out: snapshots{missed: map[string]error{}}}
 	if len(due.Names) == 0 {
@@ -84,7 +85,7 @@ func takeSnapshots(ctx context.Context, p *pass, v *replicate.Survey) (*replicat
 }
 
 // relist returns the survey with the new snapshots.
-func (t *taking) relist(ctx context.Context, v *replicate.Survey) (*replicate.Survey, error) {
+func (t *taking) relist(ctx context.Context, v *decision.Survey) (*decision.Survey, error) {
 	if t.listed == nil {
 		return relist(ctx, t.p.s, v)
 	}
@@ -93,7 +94,7 @@ func (t *taking) relist(ctx context.Context, v *replicate.Survey) (*replicate.Su
 
 // findMissing adds the datasets without their new snapshot to missed, and returns the first error. An
 // empty run would look successful.
-func (t *taking) findMissing(v *replicate.Survey, names []string) (first error) {
+func (t *taking) findMissing(v *decision.Survey, names []string) (first error) {
 	for _, full := range names {
 		dataset, _, _ := strings.Cut(full, "@")
 		if v.Source.Find(dataset) == nil || t.out.missed[dataset] != nil || hasSnapshot(v.Source, full) {
@@ -115,7 +116,7 @@ func hasSnapshot(l *zfs.Listing, full string) bool {
 
 // excludeRestoring excludes datasets that a restore is receiving, because a snapshot would block the
 // next stream.
-func (t *taking) excludeRestoring(v *replicate.Survey, names []string) (others []string, err error) {
+func (t *taking) excludeRestoring(v *decision.Survey, names []string) (others []string, err error) {
 	arriving := map[string]bool{}
 	for _, d := range v.Source.Datasets {
 		arriving[d.Name] = d.Properties[zfs.RestoreProperty].Local()

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -191,7 +192,7 @@ func TestRenamedDatasetKeepsIncrementalSource(t *testing.T) {
 					r.now += 10
 					run, _ := r.run(t)
 					if !away {
-						require.Equal(t, replicate.Renamed, run.Targets[0].Datasets[0].Conflict)
+						require.Equal(t, decision.Renamed, run.Targets[0].Datasets[0].Conflict)
 						_, err := r.gc(t)
 						require.NoError(t, err)
 					}

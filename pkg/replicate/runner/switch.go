@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -55,7 +56,7 @@ type roleSwitch struct {
 	file   *JobFile
 	id     string
 	reads  zfs.Listing // the source and its descendants
-	v      *replicate.Survey
+	v      *decision.Survey
 	before string // ID of the role that the switch replaces
 	// compared are the common snapshots whose block sizes were compared, by GUID.
 	compared map[uint64]bool

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/disk"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
@@ -24,7 +25,7 @@ const defaultParallel = 2
 
 // sendAll sends to all targets concurrently, except to the held ones. Each batch calls permit before it changes
 // anything, and ends with its error.
-func sendAll(ctx context.Context, p *pass, v *replicate.Survey, disks *disk.Set, held map[string]string, permit func() error) []*batch {
+func sendAll(ctx context.Context, p *pass, v *decision.Survey, disks *disk.Set, held map[string]string, permit func() error) []*batch {
 	parallel := cmp.Or(p.s.Job.Parallel, defaultParallel)
 	limit := send.NewGate(parallel)
 	all, sent := make([]*batch, len(p.s.Targets)), map[*batch]*send.Batch{}
@@ -72,7 +73,7 @@ func sendAll(ctx context.Context, p *pass, v *replicate.Survey, disks *disk.Set,
 }
 
 // checkExcluded returns an error if a target excludes all datasets of the job.
-func checkExcluded(s *session.Session, t *session.Side, v *replicate.Survey) error {
+func checkExcluded(s *session.Session, t *session.Side, v *decision.Survey) error {
 	all := len(v.Source.Datasets) + len(v.Unchanged)
 	if all == 0 || len(v.Excluded[t.Name]) < all { // a relay may wait for all
 		return nil
@@ -81,7 +82,7 @@ func checkExcluded(s *session.Session, t *session.Side, v *replicate.Survey) err
 }
 
 // request returns the batch for one target.
-func request(p *pass, t *session.Side, v *replicate.Survey) send.Batch {
+func request(p *pass, t *session.Side, v *decision.Survey) send.Batch {
 	survey, s, sent := *v.Source, p.s, p.s.Job.SnapshotLimitsOf(t.Target)
 	survey.Datasets = v.DatasetsFor(t.Name)
 	var since time.Time
@@ -111,7 +112,7 @@ func request(p *pass, t *session.Side, v *replicate.Survey) send.Batch {
 }
 
 // review completes the plan for a target.
-func review(p *pass, t *session.Side, v *replicate.Survey, planned *plan.Plan, st *plan.State) {
+func review(p *pass, t *session.Side, v *decision.Survey, planned *plan.Plan, st *plan.State) {
 	for _, news := range v.Review(t.Target, planned, st) {
 		p.journal.Log("%s", news)
 	}
@@ -168,14 +169,14 @@ func (b *batch) run(ctx context.Context, p *pass, req *send.Batch) {
 }
 
 // targetState returns the target's state after the batch.
-func (b *batch) targetState() *replicate.TargetState {
-	s := &replicate.TargetState{Target: b.to.Target, Failed: b.err != nil || b.absent || b.held != "", Absent: b.absent, Listing: &b.result.Target, Partial: send.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
+func (b *batch) targetState() *decision.TargetState {
+	s := &decision.TargetState{Target: b.to.Target, Failed: b.err != nil || b.absent || b.held != "", Absent: b.absent, Listing: &b.result.Target, Partial: send.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
 		case d.Err != nil: // an interrupted receive may still be running on the target
 			s.Cut[d.Source] = fault.ClassOf(d.Err) == fault.Interrupted
 		case d.NameOnTarget != "":
-			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Final, NewestOnTarget: d.NameOnTarget, Sent: d.Streams > 0})
+			s.Arrived = append(s.Arrived, decision.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Final, NewestOnTarget: d.NameOnTarget, Sent: d.Streams > 0})
 		}
 	}
 	return s
@@ -224,7 +225,7 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 
 // updateState writes the result into the state. missed has the errors of datasets whose snapshot could
 // not be taken: older snapshots arrived, but the due one did not.
-func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
+func (b *batch) updateState(v *decision.Survey, missed map[string]error) {
 	st := v.State
 	if b.held != "" {
 		for _, d := range v.DatasetsFor(b.to.Name) {

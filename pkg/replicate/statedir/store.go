@@ -19,6 +19,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decision"
 )
 
 // Files of a store.
@@ -98,7 +99,7 @@ type UnchangedCache struct {
 	// Job is a hash of the job's settings.
 	Job string `json:"job"`
 	// Datasets are datasets of the source, by name.
-	Datasets map[string]*replicate.UnchangedCache `json:"datasets"`
+	Datasets map[string]*decision.UnchangedCache `json:"datasets"`
 }
 
 // UnchangedCache reads the cache. If it is missing, damaged, or has other job settings, it is empty.
@@ -108,7 +109,7 @@ func (s *Store) UnchangedCache(j *replicate.Job) *UnchangedCache {
 		return &UnchangedCache{} // no cache without a hash
 	}
 	sum := sha256.Sum256(text)
-	st := &UnchangedCache{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
+	st := &UnchangedCache{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*decision.UnchangedCache{}}
 	var found UnchangedCache
 	if s.load(cacheFile, &found, "") == nil && found.Version == st.Version && found.Job == st.Job {
 		maps.Copy(st.Datasets, found.Datasets)

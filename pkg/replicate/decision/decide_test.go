@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
@@ -63,18 +64,18 @@ func snapshotTimes(all ...*zfs.Listing) map[string]map[string]time.Time {
 // newRunState returns the run state of a job before it has sent anything.
 func newRunState(t *testing.T, source *zfs.Listing, settings string) *RunState {
 	t.Helper()
-	f, err := Parse("x", []byte("[[job]]\nname = \"j\"\nsource = \"tank\"\nrecursive = true\nsnapshots = { adopt = [\"*\"] }\n"+settings))
+	f, err := replicate.Parse("x", []byte("[[job]]\nname = \"j\"\nsource = \"tank\"\nrecursive = true\nsnapshots = { adopt = [\"*\"] }\n"+settings))
 	require.NoError(t, err)
 	scope, err := f.Jobs[0].Scope()
 	require.NoError(t, err)
-	survey := &Survey{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*DatasetState{}}, Root: "tank", Source: source, Started: hour(99)}
-	return &RunState{Survey: survey, Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: snapshotTimes(source)}}
+	survey := &Survey{Job: &f.Jobs[0], Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "tank", Source: source, Started: hour(99)}
+	return &RunState{Survey: survey, Now: hour(99), Created: map[string]map[string]map[string]time.Time{replicate.SourceSide: snapshotTimes(source)}}
 }
 
 const near = "[[job.target]]\nname = \"near\"\nto = \"vault/t\"\n"
 
 // withCopy sets the state of the copy of tank on target near.
-func (v *RunState) withCopy(a CopyState) *RunState {
+func (v *RunState) withCopy(a replicate.CopyState) *RunState {
 	v.State.Dataset("tank").Targets["near"] = &a
 	return v
 }
@@ -116,7 +117,7 @@ func TestDecideSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := newRunState(t, parseListing("tank", "tank/a"), near)
-			v.Job.Snapshots = Snapshots{Take: "s-%Y%m%d%H%M", SkipUnchanged: tt.settings != ""}
+			v.Job.Snapshots = replicate.Snapshots{Take: "s-%Y%m%d%H%M", SkipUnchanged: tt.settings != ""}
 			var err error
 			v.Scope, err = v.Job.Scope()
 			require.NoError(t, err)
@@ -134,20 +135,20 @@ func TestDecideHoldings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, settings string
-		known          CopyState
+		known          replicate.CopyState
 		source, there  HoldMove
-		held           []Held // in the state
+		held           []replicate.Held // in the state
 		bookmarks      map[string]string
 	}{
-		{"the first", "", CopyState{}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"moved", "", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/t@1"}},
-			[]Held{{"tank@1", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"after a crash", "", CopyState{BaseGUID: 2, Moving: true, Held: []Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", CopyState{BaseGUID: 2, Held: []Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Drop: []string{"vault/t@2"}},
-			[]Held{{"tank@2", "vault/t@2"}, {"tank@2", ""}}, map[string]string{}},
-		{"none left", "holds = \"none\"\n", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, HoldMove{Drop: []string{"tank@1"}}, HoldMove{Drop: []string{"vault/t@1"}}, []Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"the copy was renamed", "", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/old@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
-			[]Held{{"tank@1", "vault/old@1"}, {"", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"the first", "", replicate.CopyState{}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []replicate.Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"moved", "", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{"tank@1", "vault/t@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/t@1"}},
+			[]replicate.Held{{"tank@1", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"after a crash", "", replicate.CopyState{BaseGUID: 2, Moving: true, Held: []replicate.Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []replicate.Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", replicate.CopyState{BaseGUID: 2, Held: []replicate.Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Drop: []string{"vault/t@2"}},
+			[]replicate.Held{{"tank@2", "vault/t@2"}, {"tank@2", ""}}, map[string]string{}},
+		{"none left", "holds = \"none\"\n", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{"tank@1", "vault/t@1"}}}, HoldMove{Drop: []string{"tank@1"}}, HoldMove{Drop: []string{"vault/t@1"}}, []replicate.Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"the copy was renamed", "", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{"tank@1", "vault/old@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
+			[]replicate.Held{{"tank@1", "vault/old@1"}, {"", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -180,27 +181,27 @@ func TestDecidePrunings(t *testing.T) {
 		remove []string
 		stays  map[string]string
 	}{
-		{"without a target", func() *RunState { return newRunState(t, parseListing("tank@1 @2 @3"), keepOne) }, SourceSide,
+		{"without a target", func() *RunState { return newRunState(t, parseListing("tank@1 @2 @3"), keepOne) }, replicate.SourceSide,
 			[]string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
 		{"the incremental source is kept", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1 @2"))
-		}, SourceSide,
+		}, replicate.SourceSide,
 			[]string{"tank@1"}, map[string]string{"tank@2": "incremental source for near", "tank@3": "last"}},
 		{"the incremental source of an unreachable target", func() *RunState {
-			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(nil)
-		}, SourceSide,
+			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(replicate.CopyState{BaseGUID: 1}).withTarget(nil)
+		}, replicate.SourceSide,
 			[]string{"tank@2"}, map[string]string{"tank@1": "incremental source for near", "tank@3": "last"}},
 		{"snapshots that may have arrived", func() *RunState {
-			return newRunState(t, parseListing("tank@1 @2 @3 @4"), keepOne+near).withCopy(CopyState{BaseGUID: 1, Sending: 3}).withTarget(nil)
-		}, SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "being sent to near", "tank@4": "last"}},
+			return newRunState(t, parseListing("tank@1 @2 @3 @4"), keepOne+near).withCopy(replicate.CopyState{BaseGUID: 1, Sending: 3}).withTarget(nil)
+		}, replicate.SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "being sent to near", "tank@4": "last"}},
 		{"snapshots of an interrupted receive", func() *RunState {
 			v := newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1"))
 			v.Targets[0].Partial = map[uint64]bool{2: true}
 			return v
-		}, SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "last"}},
+		}, replicate.SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "last"}},
 		{"the incremental source follows received snapshots", func() *RunState {
-			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(parseListing("vault/t@1 @2 @3"))
-		}, SourceSide, []string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
+			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(replicate.CopyState{BaseGUID: 1}).withTarget(parseListing("vault/t@1 @2 @3"))
+		}, replicate.SourceSide, []string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
 		{"on a target", func() *RunState {
 			return newRunState(t, parseListing("tank@2 @3"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3", "vault/t/other@1 @2"))
 		}, "near", []string{"vault/t@1", "vault/t@2"}, map[string]string{"vault/t@3": "last"}},
@@ -232,8 +233,8 @@ func TestDecideWaits(t *testing.T) {
 	v.Created = nil
 	d := Decide(v)
 	require.Empty(t, d.Prunings)
-	require.Equal(t, map[string][]string{SourceSide: {"tank@1", "tank@2", "tank@3"}}, d.NeedCreated)
-	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
+	require.Equal(t, map[string][]string{replicate.SourceSide: {"tank@1", "tank@2", "tank@3"}}, d.NeedCreated)
+	v.QueryErrors = map[string]error{replicate.SourceSide: errors.New("it is away")}
 	d = Decide(v)
 	require.Empty(t, d.NeedCreated)
 	require.Empty(t, d.Prunings[0].Remove)
@@ -241,7 +242,7 @@ func TestDecideWaits(t *testing.T) {
 	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "inspected again")
 
 	v.Created, v.QueryErrors = created, nil
-	v.State.Dataset("tank").Histories = map[string]*retention.History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+	v.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 	p := Decide(v).Prunings[0]
 	require.True(t, p.Refused)
 	require.ErrorContains(t, p.Failed(), "prune_limit")
@@ -258,7 +259,7 @@ func TestDecideSkipsUnchanged(t *testing.T) {
 	v := newRunState(t, parseListing("tank@1 @2"), "[job.retention]\nlast = 2\n")
 	p := Decide(v).Prunings[0]
 	require.Empty(t, p.Remove)
-	v.State.RecordPruning(p)
+	p.Record(v.State)
 	v.Created = nil
 	d := Decide(v)
 	require.Empty(t, d.NeedCreated)
@@ -271,7 +272,7 @@ func TestDecideSkipsUnchanged(t *testing.T) {
 func TestDecideBookmarks(t *testing.T) {
 	t.Parallel()
 	source := parseListing("tank@4 #zxfer:j:1 #zxfer:j:2 #zxfer:j:3 #1")
-	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(newRunState(t, source, near).withCopy(CopyState{BaseGUID: 2}).withTarget(nil)).Bookmarks)
+	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(newRunState(t, source, near).withCopy(replicate.CopyState{BaseGUID: 2}).withTarget(nil)).Bookmarks)
 	require.Equal(t, []string{"tank#zxfer:j:1", "tank#zxfer:j:2", "tank#zxfer:j:3"}, Decide(newRunState(t, source, near).withTarget(parseListing("vault/t@4"))).Bookmarks)
 	require.Empty(t, Decide(newRunState(t, source, near).withTarget(nil)).Bookmarks, "its snapshots are unknown")
 	require.Empty(t, Decide(newRunState(t, source, "[job.retention]\nlast = 1\n")).Bookmarks)
@@ -293,8 +294,8 @@ func TestDecideIsPure(t *testing.T) {
 			return parseListing(text)
 		}
 		v := newRunState(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
-		v.withCopy(CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
-		v.State.Dataset("tank").Histories = map[string]*retention.History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
+		v.withCopy(replicate.CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []replicate.Held{{"tank@1", "vault/t@1"}}})
+		v.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
 		v.withTarget(some("vault/t"))
 		text := func(x any) string {
 			out, err := json.Marshal(x)

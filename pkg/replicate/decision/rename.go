@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"cmp"
@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/zfs"
 )
@@ -41,15 +41,12 @@ type RenameStep struct {
 // renamingSuffix marks a copy whose new name is not yet free, because copies exchange their names.
 const renamingSuffix = ".zxfer-renaming"
 
-// FollowsRenames reports whether the target's copies are renamed with their sources.
-func (t *Target) FollowsRenames() bool { return t.OnRename == "follow" }
-
 // OutdatedNames reports whether a target has copies with outdated names. It clears the mark of copies
 // whose source was renamed back.
-func (v *Survey) OutdatedNames(t *Target) bool { return len(v.outdated(t)) > 0 }
+func (v *Survey) OutdatedNames(t *replicate.Target) bool { return len(v.outdated(t)) > 0 }
 
 // outdated returns the source datasets whose copies have outdated names, parents first.
-func (v *Survey) outdated(t *Target) (all []*zfs.Dataset) {
+func (v *Survey) outdated(t *replicate.Target) (all []*zfs.Dataset) {
 	for _, d := range v.DatasetsFor(t.Name) {
 		known := v.State.Datasets[d.Name]
 		if known == nil || known.GUID != d.GUID || known.Targets[t.Name] == nil || !known.Targets[t.Name].Renamed {
@@ -70,25 +67,16 @@ func (v *Survey) outdated(t *Target) (all []*zfs.Dataset) {
 
 // RenameList returns the dataset to list for PlanRenames: the copy of the source's root, or RenameRoot
 // if that copy is to be renamed.
-func (v *Survey) RenameList(t *Target) string {
+func (v *Survey) RenameList(t *replicate.Target) string {
 	if outdated := v.outdated(t); len(outdated) > 0 && outdated[0].Name == v.Root {
 		return t.RenameRoot()
 	}
 	return t.CopyOf(v.Root, v.Root)
 }
 
-// RenameRoot returns the dataset of the target at or below which copies may be renamed.
-func (t *Target) RenameRoot() string {
-	e, err := endpoint.Parse(t.To)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(e.Name, "/")
-}
-
 // PlanRenames returns what becomes of the outdated names on a target. l lists RenameList with all
 // descendants and versions. It changes neither.
-func (v *Survey) PlanRenames(t *Target, l *zfs.Listing) *Renames {
+func (v *Survey) PlanRenames(t *replicate.Target, l *zfs.Listing) *Renames {
 	r := &renamePlanner{survey: v, target: t, names: map[string]*zfs.Dataset{}, now: map[*zfs.Dataset]string{}, Renames: &Renames{}}
 	for _, d := range l.Datasets {
 		r.names[d.Name], r.now[d] = d, d.Name
@@ -159,7 +147,7 @@ type outdatedCopy struct {
 type renamePlanner struct {
 	*Renames
 	survey  *Survey
-	target  *Target
+	target  *replicate.Target
 	names   map[string]*zfs.Dataset // by present name
 	now     map[*zfs.Dataset]string // the present names
 	pending []*outdatedCopy
@@ -279,7 +267,7 @@ func (r *renamePlanner) facts(c *outdatedCopy) *decide.RenameFacts {
 }
 
 // sends reports whether a target's dataset is the copy of a source dataset that the run may send.
-func (v *Survey) sends(t *Target, copied string) bool {
+func (v *Survey) sends(t *replicate.Target, copied string) bool {
 	return slices.ContainsFunc(v.DatasetsFor(t.Name), func(d *zfs.Dataset) bool { return t.CopyOf(v.Root, d.Name) == copied })
 }
 
@@ -319,12 +307,12 @@ func (r *renamePlanner) rename(c *outdatedCopy, to string, createParents bool) {
 	}
 }
 
-// RecordRenames records the outcome of the first steps on a target: the copies, their descendants,
+// Record records the outcome of the first steps on a target: the copies, their descendants,
 // diverged copies and orphans have new names. Names that a killed run left are recorded, too.
-func (s *State) RecordRenames(target string, r *Renames, done int) {
-	s.rename(target, r.left())
+func (r *Renames) Record(s *replicate.State, target string, done int) {
+	s.RenameCopies(target, r.left())
 	for _, step := range r.Steps[:done] {
-		s.rename(target, func(name string) string {
+		s.RenameCopies(target, func(name string) string {
 			if rest, ok := renamedPart(name, step.Dataset); ok {
 				return step.As + rest
 			}
@@ -363,27 +351,4 @@ func (r *Renames) left() func(name string) string {
 func renamedPart(name, of string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(name, of)
 	return rest, ok && (rest == "" || strings.ContainsAny(rest[:1], "/@"))
-}
-
-// rename applies a function to all names on a target.
-func (s *State) rename(target string, to func(string) string) {
-	for _, known := range s.Datasets {
-		if a := known.Targets[target]; a != nil {
-			a.Target = to(a.Target)
-			for i := range a.Held {
-				a.Held[i].Target = to(a.Held[i].Target)
-			}
-		}
-	}
-	for _, g := range s.OrphansAt(target) {
-		g.Dataset = to(g.Dataset)
-		for i := range g.Held {
-			g.Held[i] = to(g.Held[i])
-		}
-	}
-	for i := range s.Diverged {
-		if d := &s.Diverged[i]; d.Target == target {
-			d.Dataset, d.As = to(d.Dataset), to(d.As)
-		}
-	}
 }

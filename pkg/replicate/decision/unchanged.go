@@ -1,9 +1,10 @@
-package replicate
+package decision
 
 import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -40,8 +41,8 @@ func UnchangedSources(v *Survey, before map[string]*UnchangedCache) []string {
 	return out
 }
 
-func (v *Survey) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *DatasetState) bool {
-	frozen := func(z Freeze) bool { return z.covers(v.Root, d.Name) }
+func (v *Survey) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *replicate.DatasetState) bool {
+	frozen := func(z replicate.Freeze) bool { return z.Covers(v.Root, d.Name) }
 	if slices.ContainsFunc(v.Job.Freeze, frozen) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != fingerprint(d, 0) {
 		return false
 	}
@@ -58,7 +59,7 @@ func (v *Survey) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *DatasetSt
 }
 
 // CopyChanged reports whether a copy has changed.
-func (s *UnchangedCache) CopyChanged(target string, dst *zfs.Dataset, a *CopyState) bool {
+func (s *UnchangedCache) CopyChanged(target string, dst *zfs.Dataset, a *replicate.CopyState) bool {
 	return dst.ResumeToken() != "" || s.Targets[target] != fingerprint(dst, a.BaseGUID)
 }
 

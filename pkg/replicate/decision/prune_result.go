@@ -1,16 +1,17 @@
-package replicate
+package decision
 
 import (
 	"fmt"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
 // Pruning lists what a run destroys on one side.
 type Pruning struct {
-	Side      string   `json:"side"`      // SourceSide or target name
+	Side      string   `json:"side"`      // replicate.SourceSide or target name
 	Remove    []string `json:"remove"`    // full names
 	Kept      int      `json:"kept"`      // snapshots in the scope
 	Held      []string `json:"held"`      // kept because of holds or clones
@@ -83,8 +84,8 @@ func (p *Pruning) Complete() {
 	}
 }
 
-// RecordPruning saves the new knowledge of p in the state. It does not depend on whether Remove succeeds.
-func (s *State) RecordPruning(p *Pruning) {
+// Record saves the new knowledge of p in the state. It does not depend on whether Remove succeeds.
+func (p *Pruning) Record(s *replicate.State) {
 	for source, l := range p.Results {
 		known := s.Dataset(source)
 		if l.History != nil {

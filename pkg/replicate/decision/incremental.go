@@ -1,10 +1,11 @@
-package replicate
+package decision
 
 import (
 	"cmp"
 	"strings"
 	"time"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
@@ -14,8 +15,8 @@ import (
 type needs map[string][]map[uint64]retention.Reason
 
 // neededBy returns the needs of the targets after the holds were moved.
-func neededBy(j *Job, pairs []*pair, moved []*HoldChange, now time.Time) needs {
-	after, out := map[string]map[string]*CopyState{}, needs{}
+func neededBy(j *replicate.Job, pairs []*pair, moved []*HoldChange, now time.Time) needs {
+	after, out := map[string]map[string]*replicate.CopyState{}, needs{}
 	for _, h := range moved {
 		after[h.Target] = h.Copies
 	}
@@ -33,7 +34,7 @@ func neededBy(j *Job, pairs []*pair, moved []*HoldChange, now time.Time) needs {
 
 // needed returns the base of the copy, and the snapshots that an interrupted transfer still needs.
 // If the target was not reached, it uses a, the state of the copy.
-func (p *pair) needed(a *CopyState) map[uint64]retention.Reason {
+func (p *pair) needed(a *replicate.CopyState) map[uint64]retention.Reason {
 	out, t := map[uint64]retention.Reason{}, p.target
 	base, sent := retention.Reason{Kind: retention.IncrementalSource, Of: t.Name}, retention.Reason{Kind: retention.BeingSent, Of: t.Name}
 	if a.BaseGUID != 0 {
@@ -60,7 +61,7 @@ func (p *pair) needed(a *CopyState) map[uint64]retention.Reason {
 
 // protected returns the versions of the copy that pruning must keep, by GUID, with the reason.
 func (p *pair) protected() map[uint64]retention.Reason {
-	out := p.target.unsent(p.copied)
+	out := unsent(p.target.Target, p.copied)
 	for guid := range p.target.Partial {
 		out[guid] = retention.Reason{Kind: retention.InterruptedReceive}
 	}

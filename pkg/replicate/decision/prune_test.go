@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
@@ -82,16 +83,18 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 		"another incremental source": {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
 		"another policy":             {func(v *RunState) { v.Job.Retention = &retention.Grid{Last: 3} }, true},
 		"untrusted dates": {func(v *RunState) {
-			v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: 0}
+			v.State.Datasets["tank"].Histories[replicate.SourceSide].Dates = map[uint64]int64{1: 0}
 		}, true},
-		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
+		"dates by this clock": {func(v *RunState) {
+			v.State.Datasets["tank"].Histories[replicate.SourceSide].Dates = map[uint64]int64{1: 5}
+		}, false},
 	} {
 		v := newRunState(t, parseListing("tank@1 @2"), settings).withTarget(parseListing("vault/t@1 @2"))
 		p := Decide(v).Prunings[0]
 		require.Empty(t, p.Remove)
-		v.State.RecordPruning(p)
+		p.Record(v.State)
 		tt.change(v)
-		v.Created[SourceSide] = snapshotTimes(v.Source)
+		v.Created[replicate.SourceSide] = snapshotTimes(v.Source)
 		require.Equal(t, tt.looks, Decide(v).Prunings[0].Results["tank"] != nil, name)
 	}
 }
@@ -101,9 +104,9 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 func TestPruneGoesOnAfterUnchangedDataset(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@1", "tank/a@2"), "[job.retention]\nlast = 1\n")
-	v.State.RecordPruning(Decide(v).Prunings[0])
+	Decide(v).Prunings[0].Record(v.State)
 	v.Source = parseListing("tank@1", "tank/a@2 @3")
-	v.Created[SourceSide] = snapshotTimes(v.Source)
+	v.Created[replicate.SourceSide] = snapshotTimes(v.Source)
 	p := Decide(v).Prunings[0]
 	require.Nil(t, p.Results["tank"])
 	require.Equal(t, []string{"tank/a@2"}, p.Remove)
@@ -126,7 +129,7 @@ func TestPruneGoesOnAfterFailedTarget(t *testing.T) {
 // outside the scope with known times.
 func TestPruneKeepsTheNewest(t *testing.T) {
 	t.Parallel()
-	scope, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
+	scope, err := (&replicate.Job{Name: "j", Snapshots: replicate.Snapshots{Adopt: []string{"[12]"}}}).Scope()
 	require.NoError(t, err)
 	d := parseListing("tank@1 @2 @3").Datasets[0]
 	dates := scope.Dates(map[string]time.Time{"1": hour(1), "2": hour(2), "3": hour(3)})
@@ -144,17 +147,17 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 func TestLearn(t *testing.T) {
 	t.Parallel()
 	past := &retention.History{Dataset: 7, Seen: 9}
-	s := &State{Datasets: map[string]*DatasetState{}}
-	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}})
-	s.RecordPruning(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}})
+	s := &replicate.State{Datasets: map[string]*replicate.DatasetState{}}
+	(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}}).Record(s)
+	(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}}).Record(s)
 	known := s.Datasets["tank"]
 	require.Equal(t, map[string]*retention.History{"near": past}, known.Histories)
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Copy("tank", "near").OriginalGUID)
-	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}})
+	(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}}).Record(s)
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Copy("tank", "near").OriginalGUID)
-	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {Waiting: true}}})
+	(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {Waiting: true}}}).Record(s)
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
@@ -181,7 +184,7 @@ func TestFailedPruning(t *testing.T) {
 	require.EqualError(t, err, "near: it is away")
 	require.Equal(t, "mirror", (&Pruning{Mirror: true}).Rule())
 	v := newRunState(t, parseListing("tank@1"), "[job.retention]\nlast = 1\n")
-	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
+	v.QueryErrors = map[string]error{replicate.SourceSide: errors.New("it is away")}
 	require.Equal(t, &PruneResult{}, Decide(v).Prunings[0].Results["tank"])
 }
 
@@ -190,7 +193,7 @@ func TestPruneLimit(t *testing.T) {
 	t.Parallel()
 	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
 		v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
-		v.State.Dataset("tank").Histories = map[string]*retention.History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+		v.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 		p := Decide(v).Prunings[0]
 		require.Equal(t, refused, p.Refused, limit)
 		require.Equal(t, refused, fault.ClassOf(p.Failed()) == fault.Refused, limit)

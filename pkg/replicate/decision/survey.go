@@ -1,15 +1,13 @@
-package replicate
+package decision
 
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/freeze"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/remedy"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -17,9 +15,9 @@ import (
 // listing of the source.
 type Survey struct {
 	SourceAt remedy.Host // the source for commands of hints
-	Job      *Job
-	Scope    *Scope
-	State    *State
+	Job      *replicate.Job
+	Scope    *replicate.Scope
+	State    *replicate.State
 	// Started names the run's snapshots.
 	Started time.Time
 	// Root is the source's root dataset. All are the datasets found there, Source the selected
@@ -76,24 +74,10 @@ func (v *Survey) UnchangedAt(target string) (names []string) {
 	return names
 }
 
-// CopyOf returns the name of the copy of a source dataset at or below root, or "" if the target
-// cannot have one.
-func (t *Target) CopyOf(root, source string) string {
-	e, err := endpoint.Parse(t.To)
-	if err != nil {
-		return ""
-	}
-	name, err := plan.TargetName(root, e.Name)
-	if err != nil {
-		return ""
-	}
-	return name + strings.TrimPrefix(source, root)
-}
-
 // CopiesToList returns the copies of all datasets that the run may send to a target. If one is
 // new, it returns nil: then the complete target must be listed, because the dataset may have a
 // copy under another name.
-func (v *Survey) CopiesToList(t *Target) []string {
+func (v *Survey) CopiesToList(t *replicate.Target) []string {
 	var out []string
 	for _, d := range v.DatasetsFor(t.Name) {
 		if v.Scope.Count(d) == 0 {

@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"cmp"
@@ -8,22 +8,16 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
 
-// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
-// or something is wrong.
-const defaultPruneLimit = 100
-
-// PruneLimitOrDefault returns PruneLimit or its default.
-func (j *Job) PruneLimitOrDefault() int { return valueOr(j.PruneLimit, defaultPruneLimit) }
-
 // side is the source or a target, as the input of pruning.
 type side struct {
 	name       string
-	job        *Job
-	scope      *Scope
+	job        *replicate.Job
+	scope      *replicate.Scope
 	grid       *retention.Grid // nil if the mirror decides
 	candidates []candidate
 	now        time.Time
@@ -32,17 +26,17 @@ type side struct {
 	queryError error
 
 	// Only on a target:
-	target  *Target
-	mirror  *Mirror
+	target  *replicate.Target
+	mirror  *replicate.Mirror
 	exists  map[uint64]bool // GUIDs of the source's snapshots, for the mirror
-	overdue []*Orphan
+	overdue []*replicate.Orphan
 	orphans *zfs.Listing // the overdue orphans with their descendants, or nil
 }
 
 // candidate is a dataset to prune.
 type candidate struct {
 	source, dataset *zfs.Dataset                // the original, and the dataset itself
-	state           *DatasetState               // of the original; never nil
+	state           *replicate.DatasetState     // of the original; never nil
 	protected       map[uint64]retention.Reason // versions to keep, by GUID, with the reason
 	fingerprint     string
 }
@@ -56,9 +50,11 @@ func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
 		all = append(all, s)
 		return s
 	}
-	stateOf := func(d *zfs.Dataset) *DatasetState { return cmp.Or(v.State.Datasets[d.Name], &DatasetState{}) }
+	stateOf := func(d *zfs.Dataset) *replicate.DatasetState {
+		return cmp.Or(v.State.Datasets[d.Name], &replicate.DatasetState{})
+	}
 	if v.Job.Retention != nil {
-		s := add(SourceSide, v.Job.Retention)
+		s := add(replicate.SourceSide, v.Job.Retention)
 		for _, d := range v.Source.Datasets {
 			s.candidates = append(s.candidates, candidate{source: d, dataset: d, state: stateOf(d), protected: needed.of(d.Name)})
 		}

@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -43,7 +44,7 @@ func TestMirror(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := newRunState(t, parseListing(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).withCopy(CopyState{OriginalGUID: tt.of}).withTarget(parseListing(tt.there...))
+			v := newRunState(t, parseListing(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).withCopy(replicate.CopyState{OriginalGUID: tt.of}).withTarget(parseListing(tt.there...))
 			v.NoLimit = tt.beyond
 			if tt.partial {
 				v.Source.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}

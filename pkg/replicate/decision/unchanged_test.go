@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/remedy"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/zfs"
 )
@@ -24,16 +25,16 @@ const (
 // Review completes the plan of a transfer to a target: it explains conflicts with the job's state
 // and adds conflicts that the planner cannot find. It changes no dataset; hints name the commands.
 // It returns additional notes.
-func (v *Survey) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
+func (v *Survey) Review(t *replicate.Target, p *plan.Plan, st *plan.State) (news []string) {
 	sources := st.Source.ByName()
 	for i := range p.Conflicts {
 		c := &p.Conflicts[i]
 		v.recreated(t, c, sources[c.Source], st)
 		ends := remedy.Command(endpoint.Endpoint{Host: st.SourceAt.Name, Name: c.Source}.String(), endpoint.Endpoint{Host: st.TargetAt.Name, Name: c.Target}.String())
-		c.Summary, c.Remedy = Keys(c.Summary), keysOf(c.Remedy, ends)
+		c.Summary, c.Remedy = replicate.Keys(c.Summary), replicate.KeysOf(c.Remedy, ends)
 	}
 	for i, note := range p.Notes {
-		p.Notes[i] = Keys(note)
+		p.Notes[i] = replicate.Keys(note)
 	}
 	orphans := v.orphans(t, st)
 	renamed := func(from, to string, now *zfs.Dataset) (finding.Finding, bool) {
@@ -76,7 +77,7 @@ func (v *Survey) Review(t *Target, p *plan.Plan, st *plan.State) (news []string)
 }
 
 // recreated changes a conflict about missing common snapshots if the source dataset was recreated.
-func (v *Survey) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
+func (v *Survey) recreated(t *replicate.Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
 	known := v.State.Datasets[c.Source]
 	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
 		return
@@ -98,7 +99,7 @@ func (v *Survey) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *
 
 // orphans returns the datasets of the target whose name has no dataset on the source, by GUID of
 // their snapshots.
-func (v *Survey) orphans(t *Target, st *plan.State) map[uint64]string {
+func (v *Survey) orphans(t *replicate.Target, st *plan.State) map[uint64]string {
 	named := map[string]bool{}
 	for _, d := range v.All {
 		named[t.CopyOf(v.Root, d.Name)] = true
@@ -138,7 +139,7 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 }
 
 // explainRename adds to a conflict why the copy was not renamed, and what to do.
-func (v *Survey) explainRename(t *Target, c *finding.Finding) {
+func (v *Survey) explainRename(t *replicate.Target, c *finding.Finding) {
 	if r := v.refusedRename(t, c.Source); r != nil {
 		c.Summary, c.Remedy = c.Summary+": "+r.Refused, r.Hint+"\n"+c.Remedy
 	}
@@ -149,7 +150,7 @@ func (v *Survey) explainRename(t *Target, c *finding.Finding) {
 }
 
 // refusedRename returns the copy of a renamed source dataset if it keeps its former name, else nil.
-func (v *Survey) refusedRename(t *Target, source string) *CopyRename {
+func (v *Survey) refusedRename(t *replicate.Target, source string) *CopyRename {
 	if r := v.Renames[t.Name]; r != nil {
 		for _, of := range r.Copies {
 			if of.Source == source && of.Refused != "" {

@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/remedy"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
@@ -32,7 +33,7 @@ func TestWritableCopies(t *testing.T) {
 		of("v/t/good", zfs.Filesystem, "readonly", "on", "canmount", "on", "mountpoint", "/v/t/good"),
 		of("v/t/foreign", zfs.Filesystem, "readonly", "off", "canmount", "on", "mountpoint", "/v/t/foreign"),
 	}}
-	target := &Target{Name: "b", To: "root@b:v/t"}
+	target := &replicate.Target{Name: "b", To: "root@b:v/t"}
 	w := v.Writable(target, there)
 	require.NotNil(t, w)
 	require.Equal(t, []string{"v/t", "v/t/b c"}, w.Mountable)
@@ -40,7 +41,7 @@ func TestWritableCopies(t *testing.T) {
 	require.Equal(t, "zfs set readonly=on canmount=noauto v/t 'v/t/b c' && zfs set readonly=on v/t/a v/t/vol", w.Command(remedy.Host{}))
 	require.Equal(t, `ssh root@b 'zfs set readonly=on canmount=noauto v/t '\''v/t/b c'\'' && zfs set readonly=on v/t/a v/t/vol'`, w.Command(remedy.Host{Name: "root@b"}))
 
-	require.Nil(t, v.Writable(&Target{To: "root@b:v/t", Properties: Properties{Set: map[string]string{"readonly": "off"}}}, there), "the job keeps it writable")
+	require.Nil(t, v.Writable(&replicate.Target{To: "root@b:v/t", Properties: replicate.Properties{Set: map[string]string{"readonly": "off"}}}, there), "the job keeps it writable")
 	require.Nil(t, v.Writable(target, &zfs.Listing{Datasets: there.Datasets[4:]}))
 	there.Datasets[0].Properties[zfs.RoleProperty] = zfs.Property{Value: "garbage", Source: "local"}
 	require.Nil(t, v.Writable(target, &zfs.Listing{Datasets: there.Datasets[:1]}), "it may be a source")
@@ -48,8 +49,8 @@ func TestWritableCopies(t *testing.T) {
 
 func TestWithoutRetention(t *testing.T) {
 	t.Parallel()
-	j := &Job{Snapshots: Snapshots{Take: "x"}, Targets: []Target{{Name: "a"}, {Name: "b", Retention: &retention.Grid{Last: 1}}, {Name: "c", Mirror: &Mirror{}}}}
-	require.Equal(t, []string{SourceSide, "a"}, j.WithoutRetention())
+	j := &replicate.Job{Snapshots: replicate.Snapshots{Take: "x"}, Targets: []replicate.Target{{Name: "a"}, {Name: "b", Retention: &retention.Grid{Last: 1}}, {Name: "c", Mirror: &replicate.Mirror{}}}}
+	require.Equal(t, []string{replicate.SourceSide, "a"}, j.WithoutRetention())
 	j.Retention, j.Targets = &retention.Grid{Last: 1}, j.Targets[1:]
 	require.Empty(t, j.WithoutRetention())
 }

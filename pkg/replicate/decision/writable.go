@@ -1,10 +1,11 @@
-package replicate
+package decision
 
 import (
 	"slices"
 	"strings"
 
 	"zxfer/pkg/remedy"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -18,7 +19,7 @@ type WritableCopies struct {
 
 // Writable returns the writable copies in the listing of a target, or nil. It omits copies that became
 // a source, and targets that the job keeps writable.
-func (v *Survey) Writable(t *Target, l *zfs.Listing) *WritableCopies {
+func (v *Survey) Writable(t *replicate.Target, l *zfs.Listing) *WritableCopies {
 	if t.Properties.Set["readonly"] == "off" || slices.Contains(t.Properties.Exclude, "readonly") {
 		return nil
 	}
@@ -74,18 +75,4 @@ func protectCommand(at remedy.Host, filesystems, others []string) string {
 		commands = append(commands, remedy.Command(append([]string{"zfs", "set", "readonly=on"}, others...)...))
 	}
 	return at.Line(strings.Join(commands, " && "))
-}
-
-// WithoutRetention returns the sides of a job that keep all its snapshots: SourceSide if it takes
-// snapshots, and names of targets.
-func (j *Job) WithoutRetention() (out []string) {
-	if j.Retention == nil && j.Snapshots.Take != "" {
-		out = append(out, SourceSide)
-	}
-	for i := range j.Targets {
-		if t := &j.Targets[i]; t.Retention == nil && !t.MirrorsSnapshots() {
-			out = append(out, t.Name)
-		}
-	}
-	return out
 }

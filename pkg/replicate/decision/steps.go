@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"slices"
@@ -39,7 +39,7 @@ func (v *Survey) StepsOf(p *plan.Plan) *Steps {
 		if !ok {
 			continue
 		}
-		if full := last.In(source.Name); v.Job.holdsSource() && !slices.Contains(s.Hold, full) {
+		if full := last.In(source.Name); v.Job.HoldsSource() && !slices.Contains(s.Hold, full) {
 			s.Hold = append(s.Hold, full)
 		}
 		brings := step.Receive.Arrival.Snapshots
@@ -83,40 +83,5 @@ func (v *Survey) AddBookmarks(all []StepBookmark) {
 			d.Versions = append(slices.Clip(d.Versions), b.Version)
 			zfs.SortVersions(d.Versions)
 		}
-	}
-}
-
-// holdsSource reports whether the job holds snapshots on the source.
-func (j *Job) holdsSource() bool { return j.Holds != "none" && j.Holds != "target" }
-
-// MayHold records snapshots of the source that may have the job's hold for a target.
-func (s *State) MayHold(target string, snapshots []string) {
-	for _, full := range snapshots {
-		dataset, _, _ := zfs.ParseVersion(full)
-		a := s.Copy(dataset, target)
-		if !slices.ContainsFunc(a.Held, func(h Held) bool { return h.Source == full }) {
-			a.Held = append(a.Held, Held{Source: full})
-		}
-	}
-}
-
-// MayHoldCopies records snapshots of copies that may have the job's hold for a target. sourceOf returns the
-// source dataset of a copy.
-func (s *State) MayHoldCopies(target string, snapshots []string, sourceOf func(copied string) string) {
-	for _, full := range snapshots {
-		copied, _, _ := zfs.ParseVersion(full)
-		a := s.Copy(sourceOf(copied), target)
-		if !slices.ContainsFunc(a.Held, func(h Held) bool { return h.Target == full }) {
-			a.Held = append(a.Held, Held{Target: full})
-		}
-	}
-}
-
-// Unheld drops snapshots that certainly have no hold, because MayHold recorded them too early.
-func (s *State) Unheld(target string, snapshots []string) {
-	for _, full := range snapshots {
-		dataset, _, _ := zfs.ParseVersion(full)
-		a := s.Copy(dataset, target)
-		a.Held = slices.DeleteFunc(a.Held, func(h Held) bool { return h == Held{Source: full} })
 	}
 }

@@ -1,4 +1,4 @@
-package replicate
+package decision
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/zfs"
 )
@@ -16,9 +17,9 @@ func TestNoteOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*RunState)
-		want   []Orphan
+		want   []replicate.Orphan
 	}{
-		"destroyed":    {func(*RunState) {}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"destroyed":    {func(*RunState) {}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
 		"still exists": {func(v *RunState) { v.All = parseListing("tank", "tank/a").Datasets }, nil},
 		"renamed": {func(v *RunState) {
 			v.State.Datasets["tank/a"].GUID, v.All = 1001, parseListing("tank", "tank/new").Datasets
@@ -26,32 +27,32 @@ func TestNoteOrphans(t *testing.T) {
 		"never received":   {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
 		"without a target": {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
 		"permit": {func(v *RunState) {
-			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &DatasetState{}
+			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &replicate.DatasetState{}
 		}, nil},
 		"not recursive":  {func(v *RunState) { v.Job.Recursive = false }, nil},
-		"root recreated": {func(v *RunState) { v.State.Root = 7 }, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
-		"root known":     {func(v *RunState) { v.State.Root = 1000 }, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
-		"root recreated since an older version": {func(v *RunState) { v.State.Datasets["tank"] = &DatasetState{GUID: 7} },
-			[]Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
+		"root recreated": {func(v *RunState) { v.State.Root = 7 }, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
+		"root known":     {func(v *RunState) { v.State.Root = 1000 }, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"root recreated since an older version": {func(v *RunState) { v.State.Datasets["tank"] = &replicate.DatasetState{GUID: 7} },
+			[]replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
 		"exists again": {func(v *RunState) {
-			v.State.Orphans, v.All = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, parseListing("tank", "tank/a").Datasets
+			v.State.Orphans, v.All = []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, parseListing("tank", "tank/a").Datasets
 		}, nil},
 		"missed before": {func(v *RunState) {
-			v.State.Orphans = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
-		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}},
+			v.State.Orphans = []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}},
 		"missed before, root recreated": {func(v *RunState) {
-			v.State.Root, v.State.Orphans = 7, []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
-		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), SourceReplaced: true}}},
+			v.State.Root, v.State.Orphans = 7, []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), SourceReplaced: true}}},
 		"with a hold": {func(v *RunState) {
-			v.State.Datasets["tank/a"].Targets["near"].Held = []Held{{Source: "tank/a@1"}, {Target: "vault/t/a@1"}}
-		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
+			v.State.Datasets["tank/a"].Targets["near"].Held = []replicate.Held{{Source: "tank/a@1"}, {Target: "vault/t/a@1"}}
+		}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
 	} {
 		v := newRunState(t, parseListing("tank"), near+"mirror = { gone = \"4d\" }\n")
 		v.All = v.Source.Datasets
-		v.State.Datasets["tank/a"] = &DatasetState{GUID: 5, Targets: map[string]*CopyState{"near": {Target: "vault/t/a", BaseGUID: 1}}}
+		v.State.Datasets["tank/a"] = &replicate.DatasetState{GUID: 5, Targets: map[string]*replicate.CopyState{"near": {Target: "vault/t/a", BaseGUID: 1}}}
 		tt.change(v)
 		v.NoteOrphans()
-		var got []Orphan
+		var got []replicate.Orphan
 		for _, g := range v.State.Orphans {
 			require.Equal(t, "near", g.Target, name)
 			got = append(got, *g)
@@ -71,7 +72,7 @@ func TestNoteOrphans(t *testing.T) {
 func TestGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 4 * 24 * time.Hour
-	g := &Orphan{Seen: hour(0)}
+	g := &replicate.Orphan{Seen: hour(0)}
 	for _, tt := range []struct {
 		now  time.Time
 		want time.Duration
@@ -80,11 +81,11 @@ func TestGracePeriod(t *testing.T) {
 		require.Equal(t, tt.want, g.Waited)
 		require.Equal(t, tt.now, g.Seen)
 	}
-	mirror := &Target{Mirror: &Mirror{Gone: calendar.Grace(grace)}}
+	mirror := &replicate.Target{Mirror: &replicate.Mirror{Gone: calendar.Grace(grace)}}
 	require.Equal(t, hour(1000).Add(grace-54*time.Hour), g.Due(mirror))
 	g.Waited = 2 * grace
 	require.Equal(t, hour(1000), g.Due(mirror))
-	require.Zero(t, g.Due(&Target{Mirror: &Mirror{}}), "datasets are not mirrored")
+	require.Zero(t, g.Due(&replicate.Target{Mirror: &replicate.Mirror{}}), "datasets are not mirrored")
 	g.SourceReplaced = true
 	require.Zero(t, g.Due(mirror))
 }
@@ -93,26 +94,26 @@ func TestGracePeriod(t *testing.T) {
 func TestUpdateOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		gone    Orphan
+		gone    replicate.Orphan
 		there   uint64 // GUID of the copy
 		kept    bool
 		waited  time.Duration
 		overdue bool // after the grace period
 	}{
-		"first look":      {Orphan{Source: "tank/a"}, 9, true, time.Hour, true},
-		"the same":        {Orphan{Source: "tank/a", GUID: 9}, 9, true, time.Hour, true},
-		"destroyed":       {Orphan{Source: "tank/a", GUID: 9}, 0, false, 0, false},
-		"another dataset": {Orphan{Source: "tank/a", GUID: 9}, 8, false, 0, false},
-		"root recreated":  {Orphan{Source: "tank/a", GUID: 9, SourceReplaced: true}, 9, true, time.Hour, false},
-		"another root":    {Orphan{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
+		"first look":      {replicate.Orphan{Source: "tank/a"}, 9, true, time.Hour, true},
+		"the same":        {replicate.Orphan{Source: "tank/a", GUID: 9}, 9, true, time.Hour, true},
+		"destroyed":       {replicate.Orphan{Source: "tank/a", GUID: 9}, 0, false, 0, false},
+		"another dataset": {replicate.Orphan{Source: "tank/a", GUID: 9}, 8, false, 0, false},
+		"root recreated":  {replicate.Orphan{Source: "tank/a", GUID: 9, SourceReplaced: true}, 9, true, time.Hour, false},
+		"another root":    {replicate.Orphan{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
 	} {
 		v := newRunState(t, parseListing("tank"), near+"mirror = { gone = \"4d\" }\n")
 		target := &v.Job.Targets[0]
 		tt.gone.Target, tt.gone.Dataset, tt.gone.Seen = "near", "vault/t/a", hour(98)
-		other := &Orphan{Target: "far", Dataset: "vault/t/a"}
-		v.State.Orphans = []*Orphan{&tt.gone, other}
+		other := &replicate.Orphan{Target: "far", Dataset: "vault/t/a"}
+		v.State.Orphans = []*replicate.Orphan{&tt.gone, other}
 		v.UpdateOrphans(target, func(string) uint64 { return tt.there })
-		require.Equal(t, []*Orphan{other}, v.State.OrphansAt("far"), name)
+		require.Equal(t, []*replicate.Orphan{other}, v.State.OrphansAt("far"), name)
 		require.Equal(t, tt.kept, len(v.State.OrphansAt("near")) == 1, name)
 		require.Equal(t, tt.waited, tt.gone.Waited, name)
 		require.Empty(t, v.OverdueOrphans(target), name)
@@ -123,7 +124,7 @@ func TestUpdateOrphans(t *testing.T) {
 		v.Job.Recursive = false
 		require.Empty(t, v.OverdueOrphans(target), name)
 		v.State.DropOrphan("near", "vault/t/a")
-		require.Equal(t, []*Orphan{other}, v.State.Orphans, name)
+		require.Equal(t, []*replicate.Orphan{other}, v.State.Orphans, name)
 	}
 }
 
@@ -155,7 +156,7 @@ func TestDestroyOrphans(t *testing.T) {
 			l.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
 		}, stays: map[string]string{"vault/t/a": "a receive into it was interrupted"}},
 		"another tool's snapshot": {there: []string{"vault/t/a@1 @2"}, change: func(v *RunState, _ *zfs.Listing) {
-			scope, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"1"}}}).Scope()
+			scope, err := (&replicate.Job{Name: "j", Snapshots: replicate.Snapshots{Adopt: []string{"1"}}}).Scope()
 			require.NoError(t, err)
 			v.Scope = scope
 		}, stays: map[string]string{"vault/t/a": "@2 does not belong to the job"}},
@@ -167,7 +168,7 @@ func TestDestroyOrphans(t *testing.T) {
 			v.DueOrphans = map[string]*zfs.Listing{"near": there}
 			for _, d := range there.Datasets {
 				d.Properties["written"] = zfs.Property{Value: "0"}
-				v.State.Orphans = append(v.State.Orphans, &Orphan{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
+				v.State.Orphans = append(v.State.Orphans, &replicate.Orphan{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
 			}
 			if tt.change != nil {
 				tt.change(v, there)
@@ -182,7 +183,7 @@ func TestDestroyOrphans(t *testing.T) {
 			require.Equal(t, tt.stays, texts(p.KeepReasons))
 			if len(p.OrphanRequests) > 0 {
 				last := p.OrphanRequests[len(p.OrphanRequests)-1]
-				require.Equal(t, Tag("j", "near"), last.Tag)
+				require.Equal(t, replicate.Tag("j", "near"), last.Tag)
 				require.Len(t, last.Snapshots, len(there.Datasets[0].Snapshots()))
 				require.NoError(t, last.Check())
 			}

@@ -1,8 +1,9 @@
-package replicate
+package decision
 
 import (
 	"time"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -25,7 +26,7 @@ type RunState struct {
 
 // TargetState is a target after the run tried to send to it.
 type TargetState struct {
-	*Target
+	*replicate.Target
 	// Failed means that nothing could be sent. Listing may be nil then. Absent means in addition
 	// that the target is on a disk that is not there.
 	Failed  bool
@@ -89,9 +90,9 @@ func Decide(v *RunState) *Decision {
 type pair struct {
 	target *TargetState
 	source *zfs.Dataset
-	copied *zfs.Dataset // nil if it does not exist or was not listed
-	sent   *SentDataset // nil if the copy is not up to date
-	known  *CopyState   // of earlier runs; never nil
+	copied *zfs.Dataset         // nil if it does not exist or was not listed
+	sent   *SentDataset         // nil if the copy is not up to date
+	known  *replicate.CopyState // of earlier runs; never nil
 }
 
 // pairs returns the source datasets that a target takes, with their copies.
@@ -105,7 +106,7 @@ func (v *RunState) pairs(t *TargetState) (all []*pair) {
 		sent[t.Arrived[i].Source] = &t.Arrived[i]
 	}
 	for _, d := range v.DatasetsFor(t.Name) {
-		p := &pair{target: t, source: d, copied: copies[t.CopyOf(v.Root, d.Name)], sent: sent[d.Name], known: &CopyState{}}
+		p := &pair{target: t, source: d, copied: copies[t.CopyOf(v.Root, d.Name)], sent: sent[d.Name], known: &replicate.CopyState{}}
 		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
 			p.known = known.Targets[t.Name]
 		}
