@@ -80,7 +80,7 @@ func amend(s *session.Session, rec *statedir.Run, report func()) {
 		return
 	}
 	s.State.LastRun = rec.WithoutDatasets()
-	if err := errors.Join(s.Store.Save(s.State), s.Store.Amend(*rec)); err != nil {
+	if err := errors.Join(s.Store.Save(s.State), s.Store.Amend(rec)); err != nil {
 		s.Env.Log(fmt.Sprintf("%s: cannot add notes to the record of the run: %v", rec.Job, err))
 	}
 }

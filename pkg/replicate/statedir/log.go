@@ -89,9 +89,12 @@ func syncDir(dir string) error {
 
 // Amend appends a record that replaces the last one, which is of the same run. If zxfer is killed meanwhile, the last
 // one remains.
-func (s *Store) Amend(r Run) error {
-	r.Amends = true
-	return s.append(runLog, &r)
+func (s *Store) Amend(r *Run) error { return s.append(runLog, amended{*r, true}) }
+
+// amended is a line of the log of runs.
+type amended struct {
+	Run
+	Amends bool `json:"amends,omitempty"` // the line before it
 }
 
 // Runs returns the last n runs of the log, oldest first.
@@ -99,14 +102,12 @@ func (s *Store) Runs(n int) (out []*Run, err error) {
 	if n <= 0 {
 		return nil, nil
 	}
-	var later *Run // amends the record before it
-	err = entries(s, runLog, func(r *Run) bool {
-		if later == nil || !later.Started.Equal(r.Started) {
-			out = append(out, r)
+	var later amended
+	err = entries(s, runLog, func(r *amended) bool {
+		if !later.Amends || !later.Started.Equal(r.Started) {
+			out = append(out, &r.Run)
 		}
-		if later = nil; r.Amends {
-			later, r.Amends = r, false
-		}
+		later = *r
 		return len(out) < n
 	})
 	slices.Reverse(out)

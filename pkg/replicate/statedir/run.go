@@ -27,7 +27,6 @@ type Run struct {
 	Paused    string       `json:"paused,omitempty"`  // the pause because of which the run sent nothing
 	Skipped   bool         `json:"skipped,omitempty"` // the run did nothing because of the pause
 	Stopped   bool         `json:"stopped,omitempty"` // a signal ended it; the next run resumes
-	Amends    bool         `json:"amends,omitempty"`  // replaces the record before it in the log; Runs clears it
 	// Frozen are the applications to freeze for the snapshots.
 	Frozen []Frozen `json:"frozen,omitempty"`
 	// Damaged are the job's pools with data errors.

@@ -53,9 +53,11 @@ func TestAmendedRun(t *testing.T) {
 	}
 	for _, note := range []string{"b", "c"} {
 		last.Notes = append(last.Notes, note)
-		require.NoError(t, s.Amend(*last))
+		require.NoError(t, s.Amend(last))
 	}
-	for n, want := range [][]*Run{{}, {last}, {same, last}, {first, same, last}, {first, same, last}} {
+	require.NoError(t, s.append(runLog, struct{}{}), "not written by zxfer")
+	require.NoError(t, s.Amend(last))
+	for n, want := range [][]*Run{{}, {last}, {{}, last}, {last, {}, last}, {same, last, {}, last}, {first, same, last, {}, last}} {
 		all, err := s.Runs(n)
 		require.NoError(t, err)
 		require.Equal(t, want, append([]*Run{}, all...))
