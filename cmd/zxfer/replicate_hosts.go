@@ -62,7 +62,7 @@ func (o *hostsOptions) nagios(ctx context.Context, a *app, names []string) error
 		return nagiosUnknown(a, err)
 	}
 	level, err := report.NagiosHosts(a.stdout, f)
-	if err != nil || level == report.LevelOK {
+	if err != nil || level == status.SeverityOK {
 		return err
 	}
 	return pluginExit(level)

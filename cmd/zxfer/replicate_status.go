@@ -34,9 +34,10 @@ other hosts.`,
 		Annotations: map[string]string{argsTitle: `  JOB  a job of the job file (default: all); with --hosts a host or group`, exitTitle: `  1  a job is late, failed, was refused or interrupted, or found data errors
 With --nagios:
   0  OK
-  1  WARNING: a job is late or was interrupted, its pool has data errors, or a
-     copy lacks properties of its source
-  2  CRITICAL: a run failed or was refused, or a job is late by two runs
+  1  WARNING: a job is late or was interrupted, or a copy is not proved, not
+     consistent, or lacks properties of its source
+  2  CRITICAL: a run failed or was refused, a copy is not good, a pool has data
+     errors, or a job is late by two runs
   3  UNKNOWN: no run and no schedule, or records or hosts cannot be read`},
 		Example: `  zxfer replicate status
       show the jobs of this host
@@ -166,7 +167,7 @@ func (o *replicateOptions) nagios(ctx context.Context, a *app, flags *pflag.Flag
 		return nagiosUnknown(a, err)
 	}
 	level, err := report.Nagios(a.stdout, s)
-	if err != nil || level == report.LevelOK {
+	if err != nil || level == status.SeverityOK {
 		return err
 	}
 	return pluginExit(level)
@@ -174,10 +175,10 @@ func (o *replicateOptions) nagios(ctx context.Context, a *app, flags *pflag.Flag
 
 // nagiosUnknown reports state UNKNOWN for a usage error or missing job file.
 func nagiosUnknown(a *app, err error) error {
-	return errors.Join(report.NagiosUnknown(a.stdout, err), pluginExit(report.LevelUnknown))
+	return errors.Join(report.NagiosUnknown(a.stdout, err), pluginExit(status.SeverityUnknown))
 }
 
 // pluginExit returns an error with the exit code of a level, which is not a fault.Class.
-func pluginExit(l report.Level) error {
+func pluginExit(l status.Severity) error {
 	return &reportedError{&fault.Error{Class: fault.Class(l), Err: errors.New(l.String())}}
 }

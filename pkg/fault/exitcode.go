@@ -6,7 +6,7 @@ import "errors"
 type Class int
 
 // The classes and their exit codes. Success exits with 0. A monitoring plugin has the exit codes of
-// report.Level instead.
+// status.Severity instead.
 const (
 	Failed      Class = 1 // tried and failed
 	Usage       Class = 2 // invalid request

@@ -12,6 +12,9 @@ import (
 	"zxfer/pkg/replicate/status"
 )
 
+// maxHostHints is the number of hosts whose hints HostsText shows.
+const maxHostHints = 3
+
 // HostsText writes the job status of many hosts for people: a line for each job, worst first, and
 // totals. With short it omits jobs that are OK.
 func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
@@ -19,7 +22,7 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, h := range f.Hosts {
 		host := oneLine(h.Host)
-		if h.State == fleet.Unreachable {
+		if h.State == status.Unreachable {
 			fmt.Fprintf(tw, "%s\t-\t%s\t%s\n", host, capitals(h.State), joinLines(h.Error))
 			continue
 		}
@@ -33,8 +36,10 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 		}
 	}
 	_ = tw.Flush() // writes to a Builder cannot fail
-	for i, h := range f.Hosts {
-		if h.Hint != "" && i < 3 {
+	hints := 0
+	for _, h := range f.Hosts {
+		if h.Hint != "" && hints < maxHostHints {
+			hints++
 			writePrefixed(&b, "  hint: "+oneLine(h.Host)+": ", h.Hint)
 		}
 	}

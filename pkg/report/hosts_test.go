@@ -25,7 +25,7 @@ func hostsInEveryState() *fleet.Fleet {
 	well.Diverged, well.Orphans = []status.DivergedStatus{{}}, []status.OrphanStatus{{}, {}}
 	return &fleet.Fleet{Schema: fleet.Schema, Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:x-.*"}, Hosts: []*fleet.Host{
 		{Host: "web2", State: outcome.Failed, Jobs: []*fleet.Job{failed, job("pg", status.OK, 1, 1)}},
-		{Host: "web9\x1b[2J", State: fleet.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "test the connection: ssh web9 true"},
+		{Host: "web9\x1b[2J", State: status.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "test the connection: ssh web9 true"},
 		{Host: "db1", State: status.Late, Jobs: []*fleet.Job{late}},
 		{Host: "web1", State: status.OK, Jobs: []*fleet.Job{well}},
 		{Host: "web3", State: status.OK},
@@ -58,7 +58,7 @@ func TestNagiosHosts(t *testing.T) {
 	var b bytes.Buffer
 	level, err := NagiosHosts(&b, f)
 	require.NoError(t, err)
-	require.Equal(t, LevelCritical, level)
+	require.Equal(t, status.SeverityCritical, level)
 	require.Equal(t, `ZXFER CRITICAL: web2 home: failed: tank/a to vault: no space / left, 1 more; db1 pg: 1 of 2 datasets late by 2 h 0 min; web9?[2J: unreachable: ssh: connect to host; Connection refused (2 of 4 jobs on 5 hosts, 1 of 5 hosts did not answer) | hosts=5;;;0 unreachable=1;;;0 late=1;;;0 failed=1;;;0 copies=18;;;0 aside=1;;;0 gone=2;;;0
 web2 home: CRITICAL
 failed: tank/a to vault: no space / left
@@ -73,12 +73,12 @@ unreachable: ssh: connect to host; Connection refused
 	f.Hosts = f.Hosts[1:2]
 	level, err = NagiosHosts(&b, f)
 	require.NoError(t, err)
-	require.Equal(t, LevelUnknown, level)
+	require.Equal(t, status.SeverityUnknown, level)
 	require.Contains(t, b.String(), "Connection refused (1 of 1 host did not answer) |")
 
 	b.Reset()
 	level, err = NagiosHosts(&b, &fleet.Fleet{Hosts: hostsInEveryState().Hosts[3:]})
 	require.NoError(t, err)
-	require.Equal(t, LevelOK, level)
+	require.Equal(t, status.SeverityOK, level)
 	require.Equal(t, "ZXFER OK: 2 hosts, 1 job, 3 copies, none late or failed | hosts=2;;;0 unreachable=0;;;0 late=0;;;0 failed=0;;;0 copies=3;;;0 aside=1;;;0 gone=2;;;0\n", b.String())
 }

@@ -14,21 +14,6 @@ import (
 	"zxfer/pkg/replicate/status"
 )
 
-// Level is the exit code of a monitoring plugin.
-//
-// https://www.monitoring-plugins.org/doc/guidelines.html
-type Level int
-
-// The levels. The worst of several counts, in the order critical, warning, unknown.
-const (
-	LevelOK Level = iota
-	LevelWarning
-	LevelCritical
-	LevelUnknown
-)
-
-func (l Level) String() string { return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[l] }
-
 // Limits of the output in bytes. Old readers cut it at 4 KiB, and people read the first line on a
 // pager.
 const (
@@ -39,7 +24,7 @@ const (
 
 // Nagios writes the status of all jobs as a monitoring plugin does, worst first: one line,
 // performance data after "|", and more lines.
-func Nagios(w io.Writer, s *status.Status) (Level, error) {
+func Nagios(w io.Writer, s *status.Status) (status.Severity, error) {
 	sum := status.Summarize(s.Jobs...)
 	var perf []string
 	var jobs []summarizedJob
@@ -62,16 +47,14 @@ type summarizedJob struct {
 	sum *status.Summary
 }
 
-// NagiosHosts is Nagios for many hosts. It shows an unreachable host as a job in state unknown,
-// and counts it separately.
-func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
+// NagiosHosts is Nagios for many hosts. It shows an unreachable host as a job, and counts it separately.
+func NagiosHosts(w io.Writer, f *fleet.Fleet) (status.Severity, error) {
 	var jobs []summarizedJob
 	sum := f.Summary()
 	for _, h := range f.Hosts {
-		if h.State == fleet.Unreachable {
-			unknown := &status.JobStatus{Job: oneLine(h.Host), State: status.Unknown, Failed: true, LastRun: time.Unix(0, 0),
-				Problems: []*status.Problem{{State: h.State, Error: h.Error}}}
-			jobs = append(jobs, summarizedJob{unknown, status.Summarize(unknown)})
+		if h.State == status.Unreachable {
+			silent := &status.JobStatus{Job: oneLine(h.Host), State: h.State, LastRun: time.Unix(0, 0), Problems: []*status.Problem{{State: h.State, Error: h.Error}}}
+			jobs = append(jobs, summarizedJob{silent, status.Summarize(silent)})
 		}
 		for _, j := range h.Jobs {
 			of := *j.JobStatus
@@ -96,14 +79,14 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 }
 
 // nagios writes jobs. well is the text if all are OK; otherwise sum describes how many are not.
-func nagios(w io.Writer, jobs []summarizedJob, well string, sum func(bad int) string, perf []string) (Level, error) {
-	slices.SortStableFunc(jobs, func(a, b summarizedJob) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
+func nagios(w io.Writer, jobs []summarizedJob, well string, sum func(bad int) string, perf []string) (status.Severity, error) {
+	slices.SortStableFunc(jobs, func(a, b summarizedJob) int { return b.Severity().Rank() - a.Severity().Rank() })
 	count, paused := pausedJobs(jobs)
 	var said, more []string
-	worst := LevelOK
+	worst := status.SeverityOK
 	for _, j := range jobs {
-		if levelOf(j.JobStatus) != LevelOK {
-			worst = levelOf(jobs[0].JobStatus)
+		if j.Severity() != status.SeverityOK {
+			worst = jobs[0].Severity()
 			said = append(said, shorten(j.Job+": "+jobSummary(j), nagiosFirstLine/2))
 			more = append(more, jobDetails(j.JobStatus)...)
 		}
@@ -129,16 +112,13 @@ func nagios(w io.Writer, jobs []summarizedJob, well string, sum func(bad int) st
 	return worst, writeString(w, out+"\n")
 }
 
-// rank is higher for worse levels.
-func (l Level) rank() int { return [...]int{0, 2, 3, 1}[l] }
-
 // NagiosUnknown writes why the state is unknown.
 func NagiosUnknown(w io.Writer, err error) error {
-	return writeString(w, nagiosLine(LevelUnknown, shorten(joinLines(err.Error()), nagiosFirstLine))+"\n")
+	return writeString(w, nagiosLine(status.SeverityUnknown, shorten(joinLines(err.Error()), nagiosFirstLine))+"\n")
 }
 
-func nagiosLine(l Level, text string) string {
-	return "ZXFER " + l.String() + ": " + replacePipes(text)
+func nagiosLine(severity status.Severity, text string) string {
+	return "ZXFER " + severity.String() + ": " + replacePipes(text)
 }
 
 // replacePipes replaces "|", which starts performance data.
@@ -164,21 +144,6 @@ func joinWithin(parts []string, sep string, most int) string {
 	return strings.TrimPrefix(out, sep)
 }
 
-func levelOf(j *status.JobStatus) Level {
-	switch {
-	case j.State == status.Unknown:
-		return LevelUnknown
-	case j.State == outcome.Failed, j.State == outcome.Refused, j.LagCritical > 0 && j.Lag > j.LagCritical,
-		j.Drill != nil && j.Drill.Critical > 0 && j.Drill.Age > j.Drill.Critical:
-		return LevelCritical
-	case len(Warnings(j)) > 0:
-		return LevelWarning
-	case j.State == status.OK:
-		return LevelOK
-	}
-	return LevelWarning
-}
-
 // jobSummary describes what is wrong with a job.
 func jobSummary(j summarizedJob) string {
 	var parts []string
@@ -197,7 +162,7 @@ func jobSummary(j summarizedJob) string {
 
 // jobDetails describes a job in a bad state on several lines.
 func jobDetails(j *status.JobStatus) []string {
-	out := []string{fmt.Sprintf("%s: %s", j.Job, levelOf(j))}
+	out := []string{fmt.Sprintf("%s: %s", j.Job, j.Severity())}
 	if j.LastRun.IsZero() {
 		out = append(out, InProgress(j)...)
 	}

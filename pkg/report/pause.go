@@ -24,14 +24,19 @@ func Pauses(j *status.JobStatus, stamp func(time.Time) string) (facts []string) 
 	return facts
 }
 
-// Warnings describes what an administrator must decide on, although a job's runs succeed: a pause that may be
-// forgotten, and copies that lack properties of their source.
+// Warnings describes the conditions of a job that are a warning, and do not change its state.
 func Warnings(j *status.JobStatus) (facts []string) {
 	if j.Pause != nil && j.Pause.Forgotten {
 		facts = append(facts, Pauses(j, stamp)[0])
 	}
 	if n := len(j.Lacking); n > 0 {
 		facts = append(facts, fmt.Sprintf("%s of the source", english.Plural(n, "copy lacks properties", "copies lack properties")))
+	}
+	if n := j.Inconsistent(); n > 0 {
+		facts = append(facts, english.Plural(n, "copy", "copies")+" not consistent")
+	}
+	for _, p := range j.SilentPools() {
+		facts = append(facts, "data errors of pool "+oneLine(p.Pool)+" unknown since "+stamp(p.Checked))
 	}
 	return facts
 }

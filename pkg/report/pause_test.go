@@ -28,7 +28,7 @@ func TestPausedJobs(t *testing.T) {
 	b.Reset()
 	level, err := Nagios(&b, s)
 	require.NoError(t, err)
-	require.Equal(t, LevelOK, level)
+	require.Equal(t, status.SeverityOK, level)
 	require.True(t, strings.HasPrefix(b.String(), "ZXFER OK: 1 job, 1 dataset, none late or failed, 1 paused | "), b.String())
 	require.Contains(t, b.String(), "\nwell: paused until 2026-11-22 16:00:00 (new / {{wire}} switch ?[2J, by alice), no transfers to far ")
 
@@ -40,11 +40,11 @@ func TestPausedJobs(t *testing.T) {
 	b.Reset()
 	level, err = Nagios(&b, s)
 	require.NoError(t, err)
-	require.Equal(t, LevelWarning, level)
+	require.Equal(t, status.SeverityWarning, level)
 	require.True(t, strings.HasPrefix(b.String(), "ZXFER WARNING: well: transfers paused until resume (xxx"), b.String())
 	require.LessOrEqual(t, len(b.String()), nagiosMax)
 	j.State = "failed"
-	require.Equal(t, LevelCritical, levelOf(j), "a pause does not hide a failure")
+	require.Equal(t, status.SeverityCritical, j.Severity(), "a pause does not hide a failure")
 }
 
 // TestSkippedRunText covers records of runs that a pause or a window changed.

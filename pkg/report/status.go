@@ -24,12 +24,14 @@ func StatusText(w io.Writer, s *status.Status, flags string) error {
 		if j.Drill != nil {
 			fmt.Fprintf(&b, "  drill: %s\n", strings.Join(DrillFacts(j.Drill, stamp), ", "))
 		}
+		shown := map[string]bool{}
 		for i, p := range j.Problems {
-			if hasError(j.Problems[:i], p.Error) {
+			if shown[p.Error] && p.Error != "" {
 				again := *p
 				again.Error = sameError
 				p = &again
 			}
+			shown[p.Error] = true
 			fmt.Fprintf(&b, "  %s\n", Problem(p))
 			if i == 0 || p.Hint != j.Problems[i-1].Hint {
 				writePrefixed(&b, "    hint: ", p.Hint)

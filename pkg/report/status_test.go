@@ -83,7 +83,7 @@ func TestNagios(t *testing.T) {
 	var b strings.Builder
 	level, err := Nagios(&b, jobsInEveryState())
 	require.NoError(t, err)
-	require.Equal(t, LevelCritical, level)
+	require.Equal(t, status.SeverityCritical, level)
 	require.Equal(t, `ZXFER CRITICAL: slow: 1 of 1 dataset late by 2 h 0 min; away: failed: to far: beta: no route to host, 1 of 1 dataset late by 30 min 0 s; hand: refused: a, b, c and 1 more to far: no; cut: interrupted: tank/cut to ... (5 of 6 jobs)`+
 		` | lag_well=0s;900;4500;0 failed_well=0;;0;0 datasets_well=1;;;0 lag_cut=0s;900;4500;0 failed_cut=0;;0;0 datasets_cut=1;;;0`+
 		` lag_slow=7200s;900;4500;0 failed_slow=0;;0;0 datasets_slow=1;;;0 lag_away=1800s;900;4500;0 failed_away=1;;0;0 datasets_away=1;;;0`+
@@ -107,15 +107,15 @@ func TestNagiosLevels(t *testing.T) {
 	t.Parallel()
 	all := jobsInEveryState().Jobs
 	for i, want := range []struct {
-		level Level
+		level status.Severity
 		line  string
 	}{
-		{LevelOK, "ZXFER OK: 1 job, 1 dataset, none late or failed | lag_well=0s;900;4500;0 failed_well=0;;0;0 datasets_well=1;;;0"},
-		{LevelUnknown, "ZXFER UNKNOWN: never: never ran (1 of 1 job)"},
-		{LevelWarning, "ZXFER WARNING: cut: interrupted: tank/cut to far: lost / the; host (1 of 1 job) | "},
-		{LevelCritical, "ZXFER CRITICAL: slow: "},
-		{LevelCritical, "ZXFER CRITICAL: away: "},
-		{LevelCritical, "ZXFER CRITICAL: hand: "},
+		{status.SeverityOK, "ZXFER OK: 1 job, 1 dataset, none late or failed | lag_well=0s;900;4500;0 failed_well=0;;0;0 datasets_well=1;;;0"},
+		{status.SeverityUnknown, "ZXFER UNKNOWN: never: never ran (1 of 1 job)"},
+		{status.SeverityWarning, "ZXFER WARNING: cut: interrupted: tank/cut to far: lost / the; host (1 of 1 job) | "},
+		{status.SeverityCritical, "ZXFER CRITICAL: slow: "},
+		{status.SeverityCritical, "ZXFER CRITICAL: away: "},
+		{status.SeverityCritical, "ZXFER CRITICAL: hand: "},
 	} {
 		var b strings.Builder
 		level, err := Nagios(&b, &status.Status{Jobs: all[i : i+1]})
@@ -128,13 +128,13 @@ func TestNagiosLevels(t *testing.T) {
 	var b strings.Builder
 	level, err := Nagios(&b, &status.Status{Jobs: []*status.JobStatus{&never}})
 	require.NoError(t, err)
-	require.Equal(t, LevelWarning, level)
+	require.Equal(t, status.SeverityWarning, level)
 	require.True(t, strings.HasPrefix(b.String(), "ZXFER WARNING: never: never ran, late by 1 h 0 min (1 of 1 job) | lag_never=3600s;900;4500;0 "), b.String())
 	never.Lag = 4501
-	require.Equal(t, LevelCritical, levelOf(&never), "it missed a second run")
+	require.Equal(t, status.SeverityCritical, never.Severity(), "it missed a second run")
 	slow := all[3]
 	slow.Lag = slow.LagCritical
-	require.Equal(t, LevelWarning, levelOf(slow), "late, but not by a second run")
+	require.Equal(t, status.SeverityWarning, slow.Severity(), "late, but not by a second run")
 	slow.Lag = 0
 	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, status.Summarize(slow)})[0], "the delay is unknown")
 }
@@ -215,7 +215,7 @@ func TestStatusOfDisks(t *testing.T) {
 	b.Reset()
 	level, err := Nagios(&b, &status.Status{Jobs: []*status.JobStatus{j}})
 	require.NoError(t, err)
-	require.Equal(t, LevelWarning, level)
+	require.Equal(t, status.SeverityWarning, level)
 	require.Contains(t, b.String(), "ZXFER WARNING: home: late: to offsite-red: the disk (pool offsite) is away since 2026-11-22 08:00:00")
 }
 

@@ -5,16 +5,12 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate/status"
 )
 
 // Schema is the version of the JSON format. New versions only add fields.
 const Schema = "zxfer.replicate.hosts/v1"
-
-// Unreachable is the state of a host without a valid answer.
-const Unreachable = "unreachable"
 
 // Fleet is the status of the jobs of many hosts.
 type Fleet struct {
@@ -31,7 +27,7 @@ type Fleet struct {
 type Host struct {
 	Host    string  `json:"host"`
 	Address string  `json:"address,omitempty"` // "" = the local host
-	State   string  `json:"state"`             // worst state of a job, or Unreachable
+	State   string  `json:"state"`             // worst state of a job, or status.Unreachable
 	Error   string  `json:"error,omitempty"`
 	Hint    string  `json:"hint,omitempty"`
 	Seconds float64 `json:"seconds"` // duration of the query
@@ -61,16 +57,14 @@ func (h *Host) setStatus(s *status.Status, expected []string) {
 	h.State = status.OK
 	for _, j := range s.Jobs {
 		h.Jobs = append(h.Jobs, jobOf(j))
-		if rank(j.State) > rank(h.State) {
-			h.State = j.State
-		}
+		h.State = status.Worst(h.State, j.State)
 	}
-	slices.SortStableFunc(h.Jobs, func(a, b *Job) int { return rank(b.State) - rank(a.State) })
+	slices.SortStableFunc(h.Jobs, func(a, b *Job) int { return status.Rank(b.State) - status.Rank(a.State) })
 }
 
 // setError records the error of a query.
 func (h *Host) setError(err error) {
-	h.State, h.Error, h.Hint = Unreachable, err.Error(), fault.HintOf(err)
+	h.State, h.Error, h.Hint = status.Unreachable, err.Error(), fault.HintOf(err)
 }
 
 // Limits of the details of a job.
@@ -92,7 +86,7 @@ func jobOf(s *status.JobStatus) *Job {
 	if never {
 		j.Oldest = time.Time{}
 	}
-	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *status.DatasetStatus) bool { return d.State == status.OK }), maxDatasets)
+	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *status.DatasetStatus) bool { return d.State == status.OK && !d.Inconsistent() }), maxDatasets)
 	s.Lacking = first(s.Lacking, maxProblems)
 	s.Diverged, s.Orphans, s.Problems = first(s.Diverged, maxDatasets), first(s.Orphans, maxDatasets), first(s.Problems, maxProblems)
 	for _, p := range s.Problems {
@@ -109,9 +103,9 @@ func first[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all)
 
 // summarize sorts the hosts and sets the totals.
 func (f *Fleet) summarize() {
-	slices.SortStableFunc(f.Hosts, func(a, b *Host) int { return rank(b.State) - rank(a.State) })
+	slices.SortStableFunc(f.Hosts, func(a, b *Host) int { return status.Rank(b.State) - status.Rank(a.State) })
 	for _, h := range f.Hosts {
-		if h.State == Unreachable {
+		if h.State == status.Unreachable {
 			f.Unreachable++
 		}
 		for _, j := range h.Jobs {
@@ -141,12 +135,17 @@ func Summarize(jobs ...*Job) *status.Summary {
 	return s
 }
 
-// rank returns a higher number for a worse state.
-func rank(state string) int {
-	if state == Unreachable {
-		return 2*status.Rank(outcome.Refused) - 1 // better than a known failure
+// Severity returns the worst severity of the jobs and hosts.
+func (f *Fleet) Severity() status.Severity {
+	worst := status.SeverityOK
+	for _, h := range f.Hosts {
+		all := []status.Severity{status.SeverityOf(h.State)}
+		for _, j := range h.Jobs {
+			all = append(all, j.Severity())
+		}
+		worst = status.WorstSeverity(append(all, worst)...)
 	}
-	return 2 * status.Rank(state)
+	return worst
 }
 
 // Shorten removes hosts and jobs that are ok.

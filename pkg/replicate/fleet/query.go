@@ -148,7 +148,7 @@ func (p *Progress) end(h *Host, name string) {
 			break
 		}
 	}
-	if p.done++; h.State == Unreachable {
+	if p.done++; h.State == status.Unreachable {
 		p.unreachable++
 	}
 }

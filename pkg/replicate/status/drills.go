@@ -3,6 +3,8 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -39,18 +41,29 @@ type DrillStatus struct {
 	NeverVerified int `json:"never_verified,omitempty"`
 	// NotGood lists the copies that the last drill did not verify.
 	NotGood []*statedir.DrilledCopy `json:"not_good,omitempty"`
+
+	// criticalAfter is when the job will also have missed a second drill, or zero.
+	criticalAfter time.Time
+	results       []drillResult
+}
+
+// drillResult is what the last drill found out about a copy.
+type drillResult struct {
+	source, to string
+	good       time.Time // start of the last drill that found it good, or zero
+	state      string
 }
 
 // State returns the state of the drills, as part of the job's state.
 func (d *DrillStatus) State() string {
 	state := OK
 	for _, c := range d.NotGood {
-		state = worst(state, c.Outcome)
+		state = Worst(state, c.Outcome)
 	}
 	if d.Late {
-		state = worst(state, Late)
+		state = Worst(state, Late)
 	}
-	return worst(state, stateOf(d.Outcome))
+	return Worst(state, stateOf(d.Outcome))
 }
 
 func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *decide.Pause) *DrillStatus {
@@ -83,16 +96,29 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 		if c.Good.IsZero() {
 			d.NeverVerified++
 		}
-		if c.Outcome != outcome.Done {
+		result := drillResult{source: c.Source, to: c.To, good: c.Good}
+		switch {
+		case c.Outcome != outcome.Done:
 			d.NotGood = append(d.NotGood, c)
+			result.state = Worst(c.Outcome)
+		case known.Last != nil && !c.Good.Equal(known.Last.Started):
+			// A drill that ended early left the older results of other copies. It skips absent disks.
+			result.state = stateOf(known.Last.Outcome)
+		default:
+			result.state = OK
 		}
+		d.results = append(d.results, result)
 		if j.DiskTarget(c.To) == nil { // a drill does not wait for a disk
 			add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		}
 	})
-	for range unreached(j, st) {
+	for _, c := range unreached(j, st) {
 		d.Copies++
 		d.NeverVerified++
+		if d.Outcome != "" && d.Outcome != outcome.Done {
+			c.state = Worst(d.Outcome)
+			d.results = append(d.results, c)
+		}
 		add(time.Time{}, cmp.Or(known.LastComplete, st.DrillSince))
 	}
 	if from = cmp.Or(from, st.DrillSince); !never {
@@ -112,7 +138,8 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 	if first, second, ok := due.after(pause.DueFrom(from, now)); ok {
 		d.LateAfter = first.Add(replicate.DrillGrace)
 		d.Late = now.After(d.LateAfter)
-		d.Warning, d.Critical = d.LateAfter.Sub(from).Seconds(), second.Add(replicate.DrillGrace).Sub(from).Seconds()
+		d.criticalAfter = second.Add(replicate.DrillGrace)
+		d.Warning, d.Critical = d.LateAfter.Sub(from).Seconds(), d.criticalAfter.Sub(from).Seconds()
 	}
 	return d
 }
@@ -124,40 +151,21 @@ func age(now, from time.Time) float64 {
 	return max(0, now.Sub(from).Seconds())
 }
 
-// unreached returns the copies, as dataset and target, that arrived but were never drilled.
-func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
+// unreached returns the copies that arrived but were never drilled.
+func unreached(j *replicate.Job, st *statedir.State) (all []drillResult) {
 	at, err := endpoint.Parse(j.Source)
 	if err != nil {
 		return nil
 	}
-	for source, known := range st.Datasets {
+	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
 		for _, t := range j.Targets {
-			a := known.Targets[t.Name]
+			a := st.Datasets[source].Targets[t.Name]
 			if a != nil && t.Disk == nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.SelectsName(at.Name, source) && t.SelectsName(at.Name, source) {
-				out = append(out, [2]string{source, t.Name})
+				all = append(all, drillResult{source: source, to: t.Name})
 			}
 		}
 	}
-	return out
-}
-
-// drilledWell returns, for each copy of the job, whether the last drill that should have read it
-// found it good. It omits copies that are newer than a drill that succeeded.
-func drilledWell(j *replicate.Job, st *statedir.State, f func(source, to string, good bool)) {
-	last := st.Drills.Last
-	if last == nil {
-		return
-	}
-	st.Drills.All(func(c *statedir.DrilledCopy) {
-		// A drill that ended early left the older results of other copies. It skips absent disks.
-		current := last.Outcome == outcome.Done || c.Good.Equal(last.Started)
-		f(c.Source, c.To, c.Outcome == outcome.Done && current)
-	})
-	if last.Outcome != outcome.Done {
-		for _, c := range unreached(j, st) {
-			f(c[0], c[1], false)
-		}
-	}
+	return all
 }
 
 // addDrills adds the state of the drills to the job's status.
@@ -167,7 +175,7 @@ func (j *JobStatus) addDrills(d *DrillStatus) {
 	}
 	for _, c := range d.NotGood {
 		j.Failed = true
-		j.Problems = merge(j.Problems, &Problem{State: worst(c.Outcome), To: []string{c.To}, Datasets: []string{c.Source},
+		j.Problems = append(j.Problems, &Problem{State: Worst(c.Outcome), To: []string{c.To}, Datasets: []string{c.Source},
 			Error: "drill of @" + c.Snapshot + ": the copy is " + c.DisplayOutcome() + ": " + c.Error, Hint: c.Hint})
 	}
 	again := "zxfer replicate drill " + j.Job
@@ -177,7 +185,7 @@ func (j *JobStatus) addDrills(d *DrillStatus) {
 		if d.Error != "" {
 			why += ": " + d.Error
 		}
-		j.Problems = append(j.Problems, &Problem{State: worst(d.Outcome), Error: why, Hint: cmp.Or(d.Hint, again)})
+		j.Problems = append(j.Problems, &Problem{State: Worst(d.Outcome), Error: why, Hint: cmp.Or(d.Hint, again)})
 	}
 	if d.Late {
 		why := "no drill has verified the copies yet"

@@ -28,6 +28,14 @@ type deadline struct {
 	windows *transport.Settings
 }
 
+func newDeadline(j *replicate.Job, w statusTimes) *deadline {
+	d := &deadline{now: w.judgedAt(), grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter), pause: w.pause, active: w.pause.State(w.now).Active()}
+	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is not a schedule
+		d.event = e
+	}
+	return d
+}
+
 // forTarget returns the deadline of the datasets at a target.
 func (d deadline) forTarget(j *replicate.Job, name string) *deadline {
 	for i := range j.Targets {
@@ -45,8 +53,9 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 		return from
 	}
 	if d.active {
-		if due, _, ok := d.after(d.pause.DueFrom(a.Success, d.now)); ok && !d.pause.Until.IsZero() {
+		if due, next, ok := d.after(d.pause.DueFrom(a.Success, d.now)); ok && !d.pause.Until.IsZero() {
 			s.LateAfter = due.Add(d.grace)
+			d.addCritical(s, due, due, next)
 		}
 		return a.Success
 	}
@@ -65,16 +74,31 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 		s.Late = true
 		if !from.IsZero() && !d.future(from) {
 			s.Lag, s.LateAfter = max(0, d.now.Sub(from).Seconds()), from
+			if due, next, ok := d.after(from); ok {
+				d.addCritical(s, from, due, next)
+			}
 		}
-	} else if due, _, ok := d.after(from); ok {
+	} else if due, next, ok := d.after(from); ok {
 		s.LateAfter = due.Add(d.grace)
 		s.Lag = max(0, d.now.Sub(due).Seconds())
 		s.Late = d.now.After(s.LateAfter)
+		d.addCritical(s, due, due, next)
 	}
 	if s.Late {
-		s.State = worst(s.State, Late)
+		s.State = Worst(s.State, Late)
 	}
 	return from
+}
+
+// addCritical sets when a dataset will also have missed a second run, which is due at next, unless it is set to an
+// earlier time. Its lag counts from start.
+func (d *deadline) addCritical(s *DatasetStatus, start, due, next time.Time) {
+	if next.IsZero() {
+		return
+	}
+	if at := start.Add(next.Sub(due) + d.grace); s.criticalAfter.IsZero() || at.Before(s.criticalAfter) {
+		s.criticalAfter = at
+	}
 }
 
 // judgeReceived makes a copy of a relay late if its source gets no new snapshots: in two scheduled runs
@@ -96,10 +120,13 @@ func (d *deadline) judgeReceived(s *DatasetStatus, limit time.Duration, received
 	if s.LateAfter.IsZero() || lateAfter.Before(s.LateAfter) {
 		s.LateAfter = lateAfter
 	}
+	if first, second, ok := d.after(from); ok && !from.IsZero() {
+		d.addCritical(s, due, first, second)
+	}
 	if !d.now.After(lateAfter) {
 		return from, false
 	}
-	s.Late, s.Lag, s.State = true, max(s.Lag, d.now.Sub(due).Seconds()), worst(s.State, Late)
+	s.Late, s.Lag, s.State = true, max(s.Lag, d.now.Sub(due).Seconds()), Worst(s.State, Late)
 	return from, true
 }
 

@@ -9,10 +9,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
 )
+
+// render returns the metrics of jobs.
+func render(jobs ...*JobStatus) string {
+	e := &exposition{size: map[string]int{}}
+	e.add(jobs)
+	return e.text.String()
+}
 
 // FuzzMetrics expects that no name adds a line, or makes the file invalid for the collector.
 func FuzzMetrics(f *testing.F) {
@@ -21,9 +29,11 @@ func FuzzMetrics(f *testing.F) {
 		f.Add("home", odd, odd)
 	}
 	f.Fuzz(func(t *testing.T, job, source, target string) {
+		if target == "" { // a job without a target has fewer metrics
+			return
+		}
 		of := func(job, source, target string) string {
-			return string(recordedMetrics([]*statedir.State{{Job: job, LastRun: &statedir.Run{Started: time.Unix(1, 0), Ended: time.Unix(2, 0)},
-				State: replicate.State{Datasets: map[string]*replicate.DatasetState{source: {Targets: map[string]*replicate.CopyState{target: {Attempt: replicate.Attempt{Success: time.Unix(1, 0)}}}}}}}}).bytes())
+			return render(&JobStatus{Job: job, LastRun: time.Unix(1, 0), Seconds: 1, Datasets: []*DatasetStatus{{Source: source, To: target, Success: time.Unix(1, 0)}}})
 		}
 		got, want := of(job, source, target), of("j", "s", "t")
 		require.True(t, utf8.ValidString(got))
@@ -47,12 +57,13 @@ func FuzzMetrics(f *testing.F) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	st := &statedir.State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &statedir.Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
-	st.Copy("tank/a", "near").Success = at
-	st.Copy("tank/b", "near").Error = "broken"
-	text := string(recordedMetrics([]*statedir.State{st}).bytes())
+	st := &statedir.State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &statedir.Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
+	st.Copy("tank/a", "near").Record(at, nil)
+	st.Copy("tank/b", "near").Record(at, fault.Failf("", "broken"))
+	text := render(statusOf(&replicate.Job{Name: `a"b`}, st, statusTimes{now: at}))
 	for _, want := range []string{
 		"# TYPE zxfer_replicate_last_run_success gauge\nzxfer_replicate_last_run_success{job=\"a\\\"b\"} 1\n",
+		"zxfer_replicate_last_run_state{job=\"a\\\"b\",state=\"ok\"} 1\n",
 		"zxfer_replicate_last_run_duration_seconds{job=\"a\\\"b\"} 3\n",
 		fmt.Sprintf("zxfer_replicate_dataset_last_success_seconds{job=\"a\\\"b\",source=\"tank/a\",target=\"near\"} %d\n", at.Unix()),
 		"zxfer_replicate_dataset_failed{job=\"a\\\"b\",source=\"tank/b\",target=\"near\"} 1\n",
@@ -60,4 +71,28 @@ func TestMetrics(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, "last_success_seconds{job=\"a\\\"b\",source=\"tank/b\"", "never is not 1970")
+}
+
+// TestMetricsOfEarlyEnd expects that the metrics of a run that ended before it reached any target do not
+// repeat those of the run before.
+func TestMetricsOfEarlyEnd(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	for _, before := range []error{nil, fault.Failf("", "broken")} {
+		for _, ended := range []string{outcome.Failed, outcome.Interrupted, outcome.UpToDate} {
+			run := &statedir.Run{Started: at, Ended: at, Outcome: ended, Targets: []*statedir.TargetRun{{Target: "near"}}}
+			failed := 0
+			if ended != outcome.UpToDate {
+				run.Error, failed = "beta: no route to host", 1
+			}
+			st := &statedir.State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: run}
+			a := st.Copy("tank/a", "near")
+			a.Record(at.Add(-24*time.Hour), before)
+			a.Bytes = 4711
+			text := render(statusOf(&replicate.Job{Name: "j", Targets: []replicate.Target{{Name: "near"}}}, st, statusTimes{now: at}))
+			labels := `{job="j",source="tank/a",target="near"}`
+			require.Contains(t, text, fmt.Sprintf("zxfer_replicate_dataset_failed%s %d\n", labels, failed), "%s after %v", ended, before)
+			require.Contains(t, text, "zxfer_replicate_dataset_last_bytes"+labels+" 0\n", ended)
+		}
+	}
 }

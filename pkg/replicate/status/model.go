@@ -72,6 +72,8 @@ type JobStatus struct {
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
+
+	unread error // of reading the records
 }
 
 // DatasetStatus is the state of one dataset at one target, or of the dataset alone if the job has
@@ -103,6 +105,10 @@ type DatasetStatus struct {
 	Seconds   float64   `json:"seconds"`
 	Error     string    `json:"error,omitempty"`
 	Hint      string    `json:"hint,omitempty"`
+
+	tried bool // the last run tried to send it
+	// criticalAfter is when the dataset will also have missed a second scheduled run, or zero.
+	criticalAfter time.Time
 }
 
 // DivergedStatus is a renamed copy, with the command that destroys it.
@@ -179,8 +185,6 @@ type Problem struct {
 	Datasets []string `json:"datasets,omitempty"` // source datasets; none: all
 	Error    string   `json:"error"`
 	Hint     string   `json:"hint,omitempty"`
-
-	mergeKey string // what equal errors of several datasets have in common
 }
 
 // PauseStatus is a pause in effect.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -36,21 +37,23 @@ func poolsOf(j *replicate.Job, st *statedir.State) (all []*PoolStatus) {
 		names = append(names, j.Targets[i].Name)
 	}
 	for _, to := range names {
-		p := st.Pools[to]
-		if p == nil {
-			continue
-		}
-		s := &PoolStatus{To: to, Pool: p.Name, State: OK, Checked: p.Checked, Unknown: p.Unknown}
-		if p.Unknown != "" || p.Checked.IsZero() {
-			s.State = Unknown
+		var s *PoolStatus
+		if p := st.Pools[to]; p != nil {
+			s = &PoolStatus{To: to, Pool: p.Name, State: OK, Checked: p.Checked, Unknown: p.Unknown}
+			if p.Unknown != "" || p.Checked.IsZero() {
+				s.State = Unknown
+			}
 		}
 		if st.LastRun != nil {
 			if i := slices.IndexFunc(st.LastRun.Damaged, func(d *statedir.Damage) bool { return d.Target == to }); i >= 0 {
 				d := st.LastRun.Damaged[i]
+				s = cmp.Or(s, &PoolStatus{To: to, Pool: d.Pool})
 				s.State, s.Errors, s.Repair, s.Copies, s.Why = Damaged, d.Errors, d.Repair, d.Copies, d.Why
 			}
 		}
-		all = append(all, s)
+		if s != nil {
+			all = append(all, s)
+		}
 	}
 	return all
 }
@@ -121,7 +124,7 @@ func judgeDisk(s *DatasetStatus, a *replicate.Attempt, t *replicate.Target, d *r
 		return
 	}
 	if s.Late = due.now.After(s.LateAfter) && !due.active; s.Late {
-		s.Lag, s.State = due.now.Sub(s.LateAfter).Seconds(), worst(s.State, Late)
+		s.Lag, s.State = due.now.Sub(s.LateAfter).Seconds(), Worst(s.State, Late)
 	}
 }
 

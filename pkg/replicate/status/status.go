@@ -14,24 +14,9 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/statedir"
 )
-
-func divergedOf(j *replicate.Job, st *statedir.State) (out []DivergedStatus) {
-	for _, d := range st.Diverged {
-		s := DivergedStatus{DivergedCopy: d}
-		for i := range j.Targets {
-			t := &j.Targets[i]
-			if to, err := endpoint.Parse(t.To); err == nil && t.Name == d.Target {
-				s.Destroy = remedy.Host{Name: to.Host, Shell: j.TransferTo(t).RSH}.Command("zfs", "destroy", "-r", d.As)
-			}
-		}
-		out = append(out, s)
-	}
-	return out
-}
 
 // Of reads the status of jobs from their records. It changes nothing and connects to no
 // host. An unreadable record affects only its own job.
@@ -46,7 +31,6 @@ func Of(jobs []*replicate.Job, stateDir string, now time.Time, since func(job st
 		w := statusTimes{now: now, run: store.Run()}
 		var unreadable error
 		w.pause, unreadable = statedir.Paused(stateDir, j.Name, now)
-		err = cmp.Or(err, unreadable)
 		if since != nil {
 			w.since = since(j.Name)
 		}
@@ -55,13 +39,24 @@ func Of(jobs []*replicate.Job, stateDir string, now time.Time, since func(job st
 		if js.Drill != nil {
 			js.Drill.Running = store.Drilling()
 		}
-		if err != nil {
+		if err = cmp.Or(err, unreadable); err != nil {
 			js.unreadable(err)
 		}
 		s.Jobs = append(s.Jobs, js)
 		s.Late, s.Failed = s.Late || js.Late, s.Failed || js.Failed
 	}
 	return s
+}
+
+// unreadable marks the state of a job as unknown because of err.
+func (j *JobStatus) unreadable(err error) {
+	j.unread = err
+	j.State, j.Late, j.Failed, j.Error, j.Hint = Unknown, false, true, err.Error(), fault.HintOf(err)
+	j.Lag, j.LagWarning, j.LagCritical = 0, 0, 0
+	if errors.Is(err, fs.ErrPermission) {
+		j.Hint = "run it as root or as the job's user"
+	}
+	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
 }
 
 // statusTimes holds the times that the status of a job depends on, except those in its records.
@@ -75,82 +70,6 @@ type statusTimes struct {
 // longRun is how long a run in progress keeps its job from being late.
 const longRun = 24 * time.Hour
 
-func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
-	now := w.judgedAt()
-	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
-	if j.Standby {
-		js.Standby, js.State, js.Schedule = true, OK, ""
-		return js
-	}
-	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter), pause: w.pause, active: w.pause.State(w.now).Active()}
-	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is not a schedule
-		due.event = e
-		js.Next, _ = e.Next(w.now)
-	}
-	last := st.LastRun
-	if last != nil {
-		js.LastRun, js.Outcome, js.Error, js.Hint = last.Started, last.Outcome, last.Error, last.Hint
-		js.Seconds, js.State = last.Ended.Sub(last.Started).Seconds(), stateOf(last.Outcome)
-	}
-	// A job with a schedule whose datasets never arrived is late: its timer may be missing.
-	js.Late = due.event != nil && !due.active
-	js.Pause, js.Windows = pauseStatusOf(w.pause, w.now), closedWindows(j, w.now)
-	js.LagWarning, js.LagCritical = due.levels(now)
-	if last == nil && len(st.Datasets) == 0 {
-		due.neverRan(js, w.since)
-	}
-	var silent []string // datasets of a relay that get no new snapshots
-	add := func(d *DatasetStatus, a *replicate.Attempt) {
-		if proved, known := st.Datasets[d.Source].Consistent[cmp.Or(d.Base, d.Snapshot)]; known {
-			d.Consistent = &proved
-		}
-		d.Success = a.Success
-		d.Outcome, d.Error, d.Hint = outcomeOf(a, last)
-		d.State = stateOf(d.Outcome)
-		if t := j.DiskTarget(d.To); t != nil {
-			judgeDisk(d, a, t, st.Disks[d.To], &due)
-		} else {
-			at := due.forTarget(j, d.To)
-			if from := at.judge(d, a); d.Lag > js.Lag {
-				js.Lag = d.Lag
-				js.LagWarning, js.LagCritical = at.levels(from)
-			}
-		}
-		if js.judgeReceived(d, j, st.Datasets[d.Source].Received, due.forTarget(j, d.To)) && !slices.Contains(silent, d.Source) {
-			silent = append(silent, d.Source)
-		}
-		js.Datasets = append(js.Datasets, d)
-	}
-	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
-		known := st.Datasets[source]
-		for _, h := range known.Histories {
-			js.Untrusted += h.CountUntrusted()
-		}
-		if a := known.Local; a != nil {
-			add(&DatasetStatus{Source: source, Snapshot: a.Snapshot}, &a.Attempt)
-		}
-		for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
-			a := known.Targets[target]
-			if a.Lacks != "" {
-				js.Lacking = append(js.Lacking, LackingCopy{To: target, Target: a.Target, Error: a.Lacks, Hint: a.LacksHint})
-			}
-			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
-		}
-	}
-	js.Diverged, js.Orphans, js.Pools = divergedOf(j, st), orphansOf(j, st), poolsOf(j, st)
-	if len(js.Datasets) > 0 {
-		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
-	}
-	js.Problems = problems(last, js.Datasets)
-	js.Failed = len(js.Problems) > 0
-	js.addDrills(drillStatusOf(j, st, w.now, w.pause))
-	js.addDisks(disksOf(j, st, &due))
-	js.judgeRuns(j, last, &due)
-	js.addSilence(j, st, silent)
-	js.Normalize()
-	return js
-}
-
 // judgedAt returns the time at which lateness is judged: during a run its start, as the run brings
 // what is due, unless it takes longer than longRun.
 func (w statusTimes) judgedAt() time.Time {
@@ -158,6 +77,196 @@ func (w statusTimes) judgedAt() time.Time {
 		return w.run
 	}
 	return w.now
+}
+
+// statusOf returns the status of a job from its records, which another user may have written.
+func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
+	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
+	if j.Standby {
+		js.Standby, js.State, js.Schedule = true, OK, ""
+		return js
+	}
+	due, last := newDeadline(j, w), st.LastRun
+	if due.event != nil {
+		js.Next, _ = due.event.Next(w.now)
+	}
+	if last != nil {
+		js.LastRun, js.Outcome, js.Error, js.Hint = last.Started, last.Outcome, last.Error, last.Hint
+		js.Seconds, js.State = last.Ended.Sub(last.Started).Seconds(), stateOf(last.Outcome)
+	}
+	// A job with a schedule whose datasets never arrived is late: its timer may be missing.
+	js.Late = due.event != nil && !due.active
+	js.Pause, js.Windows = pauseStatusOf(w.pause, w.now), closedWindows(j, w.now)
+	js.LagWarning, js.LagCritical = due.levels(due.now)
+	if last == nil && len(st.Datasets) == 0 {
+		due.neverRan(js, w.since)
+	}
+	silent := js.addCopies(j, st, due)
+	js.Diverged, js.Orphans, js.Pools = divergedOf(j, st), orphansOf(j, st), poolsOf(j, st)
+	js.Problems = problems(last, js.Datasets)
+	js.Failed = len(js.Problems) > 0
+	js.addDrills(drillStatusOf(j, st, w.now, w.pause))
+	js.addDisks(disksOf(j, st, due))
+	js.judgeRuns(j, last, due)
+	js.addSilence(j, st, silent)
+	js.Normalize()
+	return js
+}
+
+// addCopies adds the datasets, and their lateness. It returns the datasets of a relay that get no new snapshots.
+func (j *JobStatus) addCopies(of *replicate.Job, st *statedir.State, due *deadline) (silent []string) {
+	last := st.LastRun
+	add := func(d *DatasetStatus, a *replicate.Attempt) {
+		known := st.Datasets[d.Source]
+		if proved, known := known.Consistent[cmp.Or(d.Base, d.Snapshot)]; known {
+			d.Consistent = &proved
+		}
+		d.Success, d.tried = a.Success, last == nil || !a.Tried.Before(last.Started)
+		d.Outcome, d.Error, d.Hint = a.Outcome, a.Error, a.Hint
+		switch {
+		case !d.tried && endedEarly(last):
+			d.Outcome, d.Error, d.Hint = last.Outcome, last.Error, last.Hint
+		case !d.tried: // nothing to send
+			d.Outcome, d.Error, d.Hint = "", "", ""
+		case a.Error != "" && a.Outcome == "": // a record of an older version
+			d.Outcome = outcome.Failed
+		}
+		d.State = stateOf(d.Outcome)
+		at := due.forTarget(of, d.To)
+		if t := of.DiskTarget(d.To); t != nil {
+			judgeDisk(d, a, t, st.Disks[d.To], due)
+		} else if from := at.judge(d, a); d.Lag > j.Lag {
+			j.Lag = d.Lag
+			j.LagWarning, j.LagCritical = at.levels(from)
+		}
+		if j.judgeReceived(d, of, known.Received, at) && (len(silent) == 0 || silent[len(silent)-1] != d.Source) {
+			silent = append(silent, d.Source)
+		}
+		j.Datasets = append(j.Datasets, d)
+	}
+	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
+		known := st.Datasets[source]
+		for _, h := range known.Histories {
+			j.Untrusted += h.CountUntrusted()
+		}
+		if a := known.Local; a != nil {
+			add(&DatasetStatus{Source: source, Snapshot: a.Snapshot}, &a.Attempt)
+		}
+		for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
+			a := known.Targets[target]
+			if target == "" { // no target has this name
+				continue
+			}
+			if a.Lacks != "" {
+				j.Lacking = append(j.Lacking, LackingCopy{To: target, Target: a.Target, Error: a.Lacks, Hint: a.LacksHint})
+			}
+			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
+		}
+	}
+	if len(j.Datasets) > 0 {
+		j.Late = slices.ContainsFunc(j.Datasets, func(d *DatasetStatus) bool { return d.Late })
+	}
+	return silent
+}
+
+// endedEarly reports whether a run ended before it reached any target, so that its error applies to all datasets.
+func endedEarly(last *statedir.Run) bool {
+	return last.Error != "" && !slices.ContainsFunc(last.Targets, func(t *statedir.TargetRun) bool { return t.Outcome != "" })
+}
+
+// problems returns the problems of the run, then of targets, datasets and pools.
+func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
+	if last == nil {
+		return []*Problem{}
+	}
+	all := &problemSet{all: []*Problem{}, by: map[[2]string]*Problem{}, named: map[victim]bool{}}
+	if last.Error != "" {
+		all.add("", &Problem{State: Worst(last.Outcome), Error: last.Error, Hint: last.Hint})
+	}
+	ofTarget := map[[2]string]bool{} // reported errors of targets
+	for _, t := range last.Targets {
+		if t.Error != "" {
+			all.add(t.Error, &Problem{State: Worst(t.Outcome), To: []string{t.Target}, Error: t.Error, Hint: t.Hint})
+			ofTarget[[2]string{t.Target, t.Error}] = true
+		}
+	}
+	clear(all.by) // an error of datasets is another problem
+	for _, d := range datasets {
+		if d.Error == "" || d.Error == last.Error || ofTarget[[2]string{d.To, d.Error}] {
+			continue
+		}
+		p := &Problem{State: Worst(d.Outcome), Datasets: []string{d.Source}, Error: strings.TrimPrefix(d.Error, d.Source+": "), Hint: d.Hint}
+		if d.To != "" {
+			p.To = []string{d.To}
+		}
+		// Messages that differ only in the dataset's name are one problem.
+		all.add(strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error)+"\n"+d.Hint, p)
+	}
+	if len(all.all) == 0 && stateOf(last.Outcome) != OK { // a record of another version
+		all.add("", &Problem{State: outcome.Failed, Error: "the last run ended as " + last.Outcome})
+	}
+	for _, d := range last.Damaged {
+		p := &Problem{State: Damaged, Error: d.Error, Hint: d.Hint}
+		if d.Target != "" {
+			p.To = []string{d.Target}
+		}
+		all.add("", p)
+	}
+	return all.all
+}
+
+// problemSet collects problems. Problems with the same key and state become one. It takes time in proportion to their
+// number, because the records of another user may have many.
+type problemSet struct {
+	all   []*Problem
+	by    map[[2]string]*Problem // by key and state
+	named map[victim]bool
+}
+
+// victim is a target or a dataset of a problem.
+type victim struct {
+	of     *Problem
+	target bool
+	name   string
+}
+
+// add adds a problem. With key "" it remains apart.
+func (s *problemSet) add(key string, p *Problem) {
+	to, datasets := p.To, p.Datasets
+	if same := s.by[[2]string{key, p.State}]; same != nil && key != "" {
+		p = same
+	} else {
+		p.To, p.Datasets = nil, nil
+		s.all = append(s.all, p)
+		s.by[[2]string{key, p.State}] = p
+	}
+	for _, name := range to {
+		if v := (victim{p, true, name}); !s.named[v] {
+			s.named[v] = true
+			p.To = append(p.To, name)
+		}
+	}
+	for _, name := range datasets {
+		if v := (victim{p, false, name}); !s.named[v] {
+			s.named[v] = true
+			p.Datasets = append(p.Datasets, name)
+		}
+	}
+}
+
+// divergedOf returns the diverged copies that were renamed, with the commands that destroy them.
+func divergedOf(j *replicate.Job, st *statedir.State) (out []DivergedStatus) {
+	for _, d := range st.Diverged {
+		s := DivergedStatus{DivergedCopy: d}
+		for i := range j.Targets {
+			t := &j.Targets[i]
+			if to, err := endpoint.Parse(t.To); err == nil && t.Name == d.Target {
+				s.Destroy = remedy.Host{Name: to.Host, Shell: j.TransferTo(t).RSH}.Command("zfs", "destroy", "-r", d.As)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // orphansOf returns the orphans of a job.
@@ -172,92 +281,6 @@ func orphansOf(j *replicate.Job, st *statedir.State) (all []OrphanStatus) {
 		all = append(all, s)
 	}
 	return all
-}
-
-// outcomeOf returns the outcome of a dataset in the last run, with error and hint, or "" if it
-// succeeded.
-func outcomeOf(a *replicate.Attempt, last *statedir.Run) (ended, why, hint string) {
-	if last != nil && a.Tried.Before(last.Started) {
-		reached := slices.ContainsFunc(last.Targets, func(t *statedir.TargetRun) bool { return t.Outcome != "" })
-		if last.Error != "" && !reached { // the run ended before it reached any target
-			return last.Outcome, last.Error, last.Hint
-		}
-		return "", "", "" // nothing to send
-	}
-	if a.Error != "" && a.Outcome == "" { // a record of an older version
-		return outcome.Failed, a.Error, a.Hint
-	}
-	return a.Outcome, a.Error, a.Hint
-}
-
-// unreadable marks the state of a job as unknown because of err.
-func (j *JobStatus) unreadable(err error) {
-	j.State, j.Late, j.Failed, j.Error, j.Hint = Unknown, false, true, err.Error(), fault.HintOf(err)
-	if errors.Is(err, fs.ErrPermission) {
-		j.Hint = "run it as root or as the job's user"
-	}
-	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
-}
-
-// problems returns the problems of the run, then of targets, datasets and pools.
-func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
-	all := []*Problem{}
-	if last == nil {
-		return all
-	}
-	if last.Error != "" {
-		all = append(all, &Problem{State: worst(last.Outcome), Error: last.Error, Hint: last.Hint})
-	}
-	for _, t := range last.Targets {
-		if t.Error != "" {
-			all = merge(all, &Problem{State: worst(t.Outcome), To: []string{t.Target}, Error: t.Error, Hint: t.Hint, mergeKey: t.Error})
-		}
-	}
-	whole := len(all)
-	for _, d := range datasets {
-		reported := func(p *Problem) bool { return p.Error == d.Error && (len(p.To) == 0 || slices.Contains(p.To, d.To)) }
-		if d.Error == "" || slices.ContainsFunc(all[:whole], reported) {
-			continue
-		}
-		p := &Problem{State: worst(d.Outcome), Datasets: []string{d.Source}, Error: strings.TrimPrefix(d.Error, d.Source+": "), Hint: d.Hint}
-		if d.To != "" {
-			p.To = []string{d.To}
-		}
-		// Messages that differ only in the dataset's name are one problem.
-		p.mergeKey = strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error) + "\n" + d.Hint
-		all = append(all[:whole:whole], merge(all[whole:], p)...)
-	}
-	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record of another version
-		all = append(all, &Problem{State: outcome.Failed, Error: "the last run ended as " + last.Outcome})
-	}
-	for _, d := range last.Damaged {
-		p := &Problem{State: Damaged, Error: d.Error, Hint: d.Hint}
-		if d.Target != "" {
-			p.To = []string{d.Target}
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-// merge adds p to an equal problem, or appends it.
-func merge(all []*Problem, p *Problem) []*Problem {
-	for _, q := range all {
-		if q.mergeKey == p.mergeKey && q.State == p.State && p.mergeKey != "" {
-			q.To, q.Datasets = union(q.To, p.To), union(q.Datasets, p.Datasets)
-			return all
-		}
-	}
-	return append(all, p)
-}
-
-func union(a, b []string) []string {
-	for _, s := range b {
-		if !slices.Contains(a, s) {
-			a = append(a, s)
-		}
-	}
-	return a
 }
 
 // pauseStatusOf returns the pause in effect, or nil.

@@ -25,22 +25,26 @@ const (
 func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 	p := &page{About: about, Verb: "replicate status --hosts", Times: stamp(about.Made)}
 	states, count := f.Counts()
-	p.Outcome = badge{"all on time", "good"}
 	var not []string
 	for _, s := range states {
 		if s != status.OK {
 			not = append(not, fmt.Sprintf("%d %s", count[s], name(s)))
-			p.Outcome = badge{strings.Join(not, ", "), hostBadge(states[0]).Class}
 		}
+	}
+	p.Outcome = badgeOf(status.OK, f.Severity())
+	if p.Outcome.Text == status.OK {
+		p.Outcome.Text = "all on time"
+	} else if len(not) > 0 {
+		p.Outcome.Text = strings.Join(not, ", ")
 	}
 	sum, left := f.Summary(), 0
 	room := maxCells / 2
 	for _, h := range f.Hosts {
-		if h.State == fleet.Unreachable && len(p.Errors) < maxHostJobs {
+		if h.State == status.Unreachable && len(p.Errors) < maxHostJobs {
 			p.Errors = append(p.Errors, problem{name(h.Host) + " did not report the status of its jobs: " + text(h.Error), hints(h.Hint)})
 		}
 		for _, j := range h.Jobs {
-			if j.State == status.OK {
+			if j.Severity() == status.SeverityOK {
 				continue
 			}
 			if len(p.Jobs) == maxHostJobs {
@@ -106,21 +110,19 @@ func hostsTable(f *fleet.Fleet, now time.Time) jobTable {
 
 func hostRow(h *fleet.Host, columns []string, others bool, now time.Time) jobRow {
 	row := jobRow{Dataset: name(h.Host)}
-	if h.State == fleet.Unreachable {
-		row.Cells = []jobCell{{Target: "jobs", State: hostBadge(h.State)}}
+	if h.State == status.Unreachable {
+		row.Cells = []jobCell{{Target: "jobs", State: badge{"did not answer", badgeOf(h.State, status.SeverityOf(h.State)).Class}}}
 		for len(row.Cells) < len(columns) || others && len(row.Cells) == len(columns) {
 			row.Cells = append(row.Cells, jobCell{Age: emptyCell})
 		}
 		return row
 	}
 	var rest []string
-	worst := status.OK
+	worst, severity := status.OK, status.SeverityOK
 	for _, j := range h.Jobs {
 		if !slices.Contains(columns, j.Job) {
 			rest = append(rest, name(j.Job))
-			if status.Rank(j.State) > status.Rank(worst) {
-				worst = j.State
-			}
+			worst, severity = status.Worst(worst, j.State), status.WorstSeverity(severity, j.Severity())
 		}
 	}
 	for _, c := range columns {
@@ -134,7 +136,7 @@ func hostRow(h *fleet.Host, columns []string, others bool, now time.Time) jobRow
 	if others {
 		c := jobCell{Target: "other jobs", Age: emptyCell}
 		if len(rest) > 0 {
-			c.Age, c.State, c.Note = english.Plural(len(rest), "job", ""), hostBadge(worst), text(strings.Join(rest, ", "))
+			c.Age, c.State, c.Note = english.Plural(len(rest), "job", ""), badgeOf(worst, severity), text(strings.Join(rest, ", "))
 		}
 		row.Cells = append(row.Cells, c)
 	}
@@ -143,7 +145,7 @@ func hostRow(h *fleet.Host, columns []string, others bool, now time.Time) jobRow
 
 // hostCell shows a job of a host.
 func hostCell(j *fleet.Job, now time.Time) jobCell {
-	c := jobCell{Target: name(j.Job), Age: "no copy", State: hostBadge(j.State)}
+	c := jobCell{Target: name(j.Job), Age: "no copy", State: badgeOf(j.State, j.Severity())}
 	switch {
 	case !j.Oldest.IsZero():
 		c.Age = age(now.Sub(j.Oldest)) + " old"
@@ -162,12 +164,4 @@ func hostCell(j *fleet.Job, now time.Time) jobCell {
 	}
 	c.Note = strings.Join(append(notes, report.KeptCopies(fleet.Summarize(j))...), ", ")
 	return c
-}
-
-// hostBadge shows the state of a host or job.
-func hostBadge(state string) badge {
-	if state == fleet.Unreachable {
-		return badge{"did not answer", "bad"}
-	}
-	return stateBadge(state)
 }

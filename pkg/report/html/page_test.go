@@ -3,6 +3,7 @@ package html
 import (
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
@@ -338,7 +340,7 @@ func TestLackingCopies(t *testing.T) {
 	var b strings.Builder
 	level, err := report.Nagios(&b, only)
 	require.NoError(t, err)
-	require.Equal(t, report.LevelWarning, level)
+	require.Equal(t, status.SeverityWarning, level)
 	require.Contains(t, b.String(), j.Job+": 6 copies lack properties of the source")
 	require.Contains(t, b.String(), "lacking_"+j.Job+"=6;0;;0")
 	require.Contains(t, b.String(), "\nvault: v/a0 lacks acltype=posix\n")
@@ -349,5 +351,60 @@ func TestLackingCopies(t *testing.T) {
 	b.Reset()
 	level, err = report.NagiosHosts(&b, f)
 	require.NoError(t, err)
-	require.Equal(t, report.LevelWarning, level)
+	require.Equal(t, status.SeverityWarning, level)
+}
+
+// TestSeveritiesAgree expects that Nagios and the pages judge a job alike, also among the jobs of many hosts.
+func TestSeveritiesAgree(t *testing.T) {
+	t.Parallel()
+	class := map[status.Severity]string{status.SeverityOK: "good", status.SeverityWarning: "warn", status.SeverityUnknown: "warn", status.SeverityCritical: "bad"}
+	at, no := time.Unix(1e9, 0), false
+	for name, c := range map[string]struct {
+		j    status.JobStatus
+		want status.Severity
+	}{
+		"ok":               {status.JobStatus{State: status.OK}, status.SeverityOK},
+		"unknown":          {status.JobStatus{State: status.Unknown}, status.SeverityUnknown},
+		"interrupted":      {status.JobStatus{State: outcome.Interrupted, Failed: true}, status.SeverityWarning},
+		"not proved":       {status.JobStatus{State: statedir.Unverified, Failed: true}, status.SeverityWarning},
+		"late":             {status.JobStatus{State: status.Late, Late: true, Lag: 5, LagWarning: 3, LagCritical: 6}, status.SeverityWarning},
+		"late twice":       {status.JobStatus{State: status.Late, Late: true, Lag: 7, LagWarning: 3, LagCritical: 6}, status.SeverityCritical},
+		"drill twice":      {status.JobStatus{State: status.Late, Late: true, Drill: &status.DrillStatus{Late: true, Age: 7, Warning: 3, Critical: 6}}, status.SeverityCritical},
+		"damaged":          {status.JobStatus{State: status.Damaged, Failed: true}, status.SeverityCritical},
+		"late and damaged": {status.JobStatus{State: status.Worst(status.Late, status.Damaged), Failed: true, Late: true}, status.SeverityCritical},
+		"refused":          {status.JobStatus{State: outcome.Refused, Failed: true}, status.SeverityCritical},
+		"pause":            {status.JobStatus{State: status.OK, Pause: &status.PauseStatus{Since: at, Forgotten: true}}, status.SeverityWarning},
+		"lacking":          {status.JobStatus{State: status.OK, Lacking: []status.LackingCopy{{To: "a"}}}, status.SeverityWarning},
+		"freeze":           {status.JobStatus{State: status.OK, Datasets: []*status.DatasetStatus{{State: status.OK, Consistent: &no}}}, status.SeverityWarning},
+		"silent pool":      {status.JobStatus{State: status.OK, LastRun: at, Pools: []*status.PoolStatus{{Pool: "a", Checked: at.AddDate(0, 0, -3)}}}, status.SeverityWarning},
+		"pool":             {status.JobStatus{State: status.OK, LastRun: at, Pools: []*status.PoolStatus{{Pool: "a", Checked: at.AddDate(0, 0, -1)}, {Pool: "b"}}}, status.SeverityOK},
+		"absent disk":      {status.JobStatus{State: status.OK, LastRun: at, Pools: []*status.PoolStatus{{To: "d", Pool: "a", Checked: at.AddDate(0, 0, -3)}}, Disks: []*status.DiskStatus{{To: "d"}}}, status.SeverityOK},
+	} {
+		c.j.Job = "home"
+		one := &status.Status{Jobs: []*status.JobStatus{&c.j}}
+		hosts := &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: c.j.State, Jobs: []*fleet.Job{{JobStatus: &c.j, Copies: 1}}}}}
+		require.Equal(t, c.want, c.j.Severity(), name)
+		require.Equal(t, c.want, one.Severity(), name)
+		require.Equal(t, c.want, hosts.Severity(), name)
+		require.Equal(t, c.want == status.SeverityWarning && c.j.State == status.OK, len(report.Warnings(&c.j)) > 0, name)
+		for of, level := range map[string]func(io.Writer) (status.Severity, error){
+			"job": func(w io.Writer) (status.Severity, error) { return report.Nagios(w, one) }, "hosts": func(w io.Writer) (status.Severity, error) { return report.NagiosHosts(w, hosts) }} {
+			got, err := level(io.Discard)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got, "%s of %s", of, name)
+		}
+		for of, page := range map[string]func() ([]byte, error){
+			"job": func() ([]byte, error) { return Status(sampleAbout(), one) }, "hosts": func() ([]byte, error) { return Hosts(sampleAbout(), hosts) }} {
+			html, err := page()
+			require.NoError(t, err)
+			require.Contains(t, string(html), `class="outcome `+class[c.want]+`"`, "%s of %s", of, name)
+		}
+	}
+	silent := &fleet.Fleet{Unreachable: 1, Hosts: []*fleet.Host{{Host: "web1", State: status.Unreachable}}}
+	html, err := Hosts(sampleAbout(), silent)
+	require.NoError(t, err)
+	require.Contains(t, string(html), `class="outcome warn">1 unreachable<`)
+	got, err := report.NagiosHosts(io.Discard, silent)
+	require.NoError(t, err)
+	require.Equal(t, []status.Severity{status.SeverityUnknown, status.SeverityUnknown}, []status.Severity{got, silent.Severity()})
 }

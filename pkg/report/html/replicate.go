@@ -3,6 +3,7 @@ package html
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -118,22 +119,20 @@ func (p *page) addStatus(s *status.Status, now time.Time) {
 	for _, j := range s.Jobs {
 		p.Jobs = append(p.Jobs, jobTableOf(j, now, &room))
 	}
+	states := slices.SortedFunc(maps.Keys(sum.States), func(a, b string) int { return status.Rank(b) - status.Rank(a) })
 	var not []string
-	for _, state := range []string{outcome.Failed, outcome.Refused, status.Late, status.Damaged, statedir.NotFinished, statedir.Unverified, outcome.Interrupted, status.Unknown} {
-		if n := sum.States[state]; n > 0 {
-			not = append(not, fmt.Sprintf("%d %s", n, state))
+	for _, state := range states {
+		if state != status.OK {
+			not = append(not, fmt.Sprintf("%d %s", sum.States[state], name(state)))
 		}
 	}
-	p.Outcome = badge{"all on time", "good"}
-	switch {
-	case s.Failed:
-		p.Outcome = badge{"failed", "bad"}
-	case s.Late:
-		p.Outcome = badge{"late", "bad"}
-	case len(not) > 0:
-		p.Outcome = badge{strings.Join(not, ", "), "plain"}
-	case slices.ContainsFunc(s.Jobs, func(j *status.JobStatus) bool { return len(report.Warnings(j)) > 0 }):
-		p.Outcome = badge{"warning", "warn"}
+	worst := status.OK
+	for _, j := range s.Jobs {
+		worst = status.Worst(worst, j.State)
+	}
+	p.Outcome = badgeOf(worst, s.Severity())
+	if p.Outcome.Text == status.OK {
+		p.Outcome.Text = "all on time"
 	}
 	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(sum.Jobs), ""},
 		figure{"Copies without problems", fmt.Sprintf("%d of %d", sum.States[status.OK], sum.Copies), strings.Join(not, ", ")})
@@ -141,12 +140,9 @@ func (p *page) addStatus(s *status.Status, now time.Time) {
 
 // jobTableOf lists datasets in a bad state first, limited by room.
 func jobTableOf(j *status.JobStatus, now time.Time, room *int) jobTable {
-	t := jobTable{Name: name(j.Job), First: "dataset", Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
+	t := jobTable{Name: name(j.Job), First: "dataset", Source: name(j.Source), State: badgeOf(j.State, j.Severity()), Facts: jobFacts(j, now)}
 	for _, p := range j.Problems[:min(len(j.Problems), maxRows)] {
 		t.Problems = append(t.Problems, problem{text(report.Problem(p)), hints(p.Hint)})
-	}
-	if warnings := report.Warnings(j); len(warnings) > 0 && j.State == status.OK {
-		t.State = badge{"warning", "warn"}
 	}
 	for _, l := range j.Lacking[:min(len(j.Lacking), maxLeftCopies)] {
 		t.Problems = append(t.Problems, problem{"warning: " + name(l.To) + ": " + text(l.Error), hints(l.Hint)})
@@ -154,10 +150,11 @@ func jobTableOf(j *status.JobStatus, now time.Time, room *int) jobTable {
 	if more := len(j.Lacking) - maxLeftCopies; more > 0 {
 		t.Problems = append(t.Problems, problem{"warning: " + english.Plural(more, "more copy lacks", "more copies lack") + " properties of the source", nil})
 	}
-	rows := map[string]map[string]*status.DatasetStatus{}
+	rows, columns := map[string]map[string]*status.DatasetStatus{}, map[string]bool{}
 	var well, not []string
 	for _, d := range j.Datasets {
-		if !slices.Contains(t.Targets, d.To) {
+		if !columns[d.To] {
+			columns[d.To] = true
 			t.Targets = append(t.Targets, d.To)
 		}
 		if rows[d.Source] == nil {
@@ -194,17 +191,18 @@ func jobTableOf(j *status.JobStatus, now time.Time, room *int) jobTable {
 	return t
 }
 
-// stateBadge shows the state of a job or dataset.
-func stateBadge(state string) badge {
-	switch state {
-	case status.OK:
-		return badge{"ok", "good"}
-	case status.Unknown, "":
-		return badge{"unknown", "plain"}
-	case outcome.Interrupted:
-		return badge{state, "warn"}
+// badgeOf shows a state and its severity. A job in state OK may have a warning.
+func badgeOf(state string, severity status.Severity) badge {
+	if state == status.OK && severity != status.SeverityOK {
+		state = "warning"
 	}
-	return badge{name(state), "bad"}
+	switch severity {
+	case status.SeverityOK:
+		return badge{name(state), "good"}
+	case status.SeverityCritical:
+		return badge{name(state), "bad"}
+	}
+	return badge{name(state), "warn"}
 }
 
 // maxLeftCopies is the number of diverged copies, orphans, and copies without properties of their source that are listed.
@@ -255,7 +253,7 @@ func cellOf(to string, d *status.DatasetStatus, now time.Time) jobCell {
 		c.Age = emptyCell
 		return c
 	}
-	c.Age, c.State = "never received", stateBadge(d.State)
+	c.Age, c.State = "never received", badgeOf(d.State, status.SeverityOf(d.State))
 	if !d.Success.IsZero() {
 		c.Age = age(now.Sub(d.Success)) + " old"
 	}

@@ -199,7 +199,7 @@ func sampleFleet(hosts int) *fleet.Fleet {
 	home := sampleStatus().Jobs[0]
 	home.Datasets = home.Datasets[2:3]
 	f.Hosts = append(f.Hosts, &fleet.Host{Host: "web7", State: outcome.Failed, Jobs: []*fleet.Job{{JobStatus: home, Copies: 6, Well: 5, Oldest: made.Add(-24 * time.Hour)}}},
-		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: fleet.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "test the connection: ssh root@web9.example.org true"},
+		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: status.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "test the connection: ssh root@web9.example.org true"},
 		&fleet.Host{Host: "db1", State: status.Late, Jobs: []*fleet.Job{{JobStatus: &status.JobStatus{Job: "pg", Source: "tank/pg", State: status.Late, Late: true, Lag: 7200}, Copies: 2},
 			{JobStatus: &status.JobStatus{Job: "home", State: status.OK}, Copies: 1, Well: 1, Oldest: made.Add(-10 * time.Minute)}}})
 	for i := range hosts - 3 {
