@@ -140,15 +140,15 @@ func TestDecideHoldings(t *testing.T) {
 		held           []replicate.Held // in the state
 		bookmarks      map[string]string
 	}{
-		{"the first", "", replicate.CopyState{}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []replicate.Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"moved", "", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{"tank@1", "vault/t@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/t@1"}},
-			[]replicate.Held{{"tank@1", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"after a crash", "", replicate.CopyState{BaseGUID: 2, Moving: true, Held: []replicate.Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []replicate.Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", replicate.CopyState{BaseGUID: 2, Held: []replicate.Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Drop: []string{"vault/t@2"}},
-			[]replicate.Held{{"tank@2", "vault/t@2"}, {"tank@2", ""}}, map[string]string{}},
-		{"none left", "holds = \"none\"\n", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{"tank@1", "vault/t@1"}}}, HoldMove{Drop: []string{"tank@1"}}, HoldMove{Drop: []string{"vault/t@1"}}, []replicate.Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
-		{"the copy was renamed", "", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{"tank@1", "vault/old@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
-			[]replicate.Held{{"tank@1", "vault/old@1"}, {"", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"the first", "", replicate.CopyState{}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []replicate.Held{{Source: "tank@2", Target: "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"moved", "", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{Source: "tank@1", Target: "vault/t@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/t@1"}},
+			[]replicate.Held{{Source: "tank@1", Target: "vault/t@1"}, {Source: "tank@2", Target: "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"after a crash", "", replicate.CopyState{BaseGUID: 2, Moving: true, Held: []replicate.Held{{Source: "tank@2", Target: "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []replicate.Held{{Source: "tank@2", Target: "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", replicate.CopyState{BaseGUID: 2, Held: []replicate.Held{{Source: "tank@2", Target: "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Drop: []string{"vault/t@2"}},
+			[]replicate.Held{{Source: "tank@2", Target: "vault/t@2"}, {Source: "tank@2", Target: ""}}, map[string]string{}},
+		{"none left", "holds = \"none\"\n", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{Source: "tank@1", Target: "vault/t@1"}}}, HoldMove{Drop: []string{"tank@1"}}, HoldMove{Drop: []string{"vault/t@1"}}, []replicate.Held{{Source: "tank@1", Target: "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"the copy was renamed", "", replicate.CopyState{BaseGUID: 1, Held: []replicate.Held{{Source: "tank@1", Target: "vault/old@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
+			[]replicate.Held{{Source: "tank@1", Target: "vault/old@1"}, {Source: "", Target: "vault/t@1"}, {Source: "tank@2", Target: "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -294,7 +294,7 @@ func TestDecideIsPure(t *testing.T) {
 			return parseListing(text)
 		}
 		v := newRunState(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
-		v.withCopy(replicate.CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []replicate.Held{{"tank@1", "vault/t@1"}}})
+		v.withCopy(replicate.CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []replicate.Held{{Source: "tank@1", Target: "vault/t@1"}}})
 		v.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
 		v.withTarget(some("vault/t"))
 		text := func(x any) string {
