@@ -82,11 +82,6 @@ func (o *replicateOptions) jobs(names []string) (*replicate.File, []*replicate.J
 	return f, out, nil
 }
 
-// withoutStandby returns the jobs that run.
-func withoutStandby(jobs []*replicate.Job) []*replicate.Job {
-	return slices.DeleteFunc(slices.Clone(jobs), func(j *replicate.Job) bool { return j.Standby })
-}
-
 // load reads this host's part of the job file.
 func (o *replicateOptions) load() (*replicate.File, error) {
 	inv, err := o.inventory()

@@ -54,9 +54,6 @@ the jobs of this host.`,
 			defer startLive(text)()
 			var errs []error
 			var all []*runner.Preview
-			if len(args) == 0 {
-				jobs = withoutStandby(jobs)
-			}
 			_, systemd := os.Stat("/run/systemd/system")
 			for _, j := range jobs {
 				if systemd != nil {

@@ -93,7 +93,7 @@ func (o *drillOptions) drillJobs(names []string) (*replicate.File, []*replicate.
 		return f, jobs, err
 	}
 	var some []*replicate.Job
-	for _, j := range withoutStandby(jobs) {
+	for _, j := range jobs {
 		if j.HasDrills() {
 			some = append(some, j)
 		}

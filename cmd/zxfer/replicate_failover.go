@@ -57,21 +57,19 @@ func newReplicateSwitch(a *app) *cobra.Command {
 		Short: "Swap the roles of a source and its copy",
 		Long: `Swap the roles of a job's source and its copy. First stop the programs that use
 the source. switch runs the job, unmounts the source, makes it read-only, sends
-the last increment, makes the copy writable, mounts it, and writes the reverse
-job. At no time are both sides writable.
+the last increment, makes the copy writable, and mounts it. After that, the job
+runs in the other direction. At no time are both sides writable.
 
-If switch is interrupted, run it again. After a promotion, it makes the returned
-source a copy. To switch back, name the reverse job.`,
+If it is interrupted, run it again. After a complete switch, it switches back.
+After a promotion, it makes the returned source a copy.`,
 		Annotations: map[string]string{argsTitle: `  JOB     a job of the job file
-  TARGET  the target with the copy (default: the only one)`,
-			exitTitle: `  3  the former source has data that the copy lacks, the job file cannot be
-     changed, the mountpoint is in use, or the roles contradict`},
+  TARGET  the target with the copy (default: the only one, or the switched one)`,
+			exitTitle: `  3  the former source has data that the copy lacks, the mountpoint is in use,
+     or the roles contradict`},
 		Example: `  zxfer replicate switch -n home
       show the steps
   zxfer replicate switch home
-      make the copy the source, and the source its copy
-  zxfer replicate switch home-reverse
-      switch back
+      make the copy the source, and the source its copy; then switch back
   zxfer replicate switch --abort home
       make the source writable again after an interrupted switch`,
 		Args: jobAndTarget,
@@ -159,25 +157,15 @@ func (o *failoverOptions) swap(ctx context.Context, a *app, args []string) error
 		return fault.Usagef("add --abort", "--target-lost has an effect only with --abort")
 	}
 	return o.change(a, func(r *runner.Runner) (*runner.Failover, error) {
-		f, jobs, err := o.jobs(args[:1])
+		_, jobs, err := o.jobs(args[:1])
 		if err != nil {
 			return nil, err
 		}
 		if len(args) == 2 {
 			o.Target = args[1]
 		}
-		done, err := r.Switch(ctx, jobs[0], &runner.JobFile{Path: o.file, Jobs: f}, o.FailoverOptions)
-		if err == nil && len(done.Steps) > 0 && !o.Abort && hasUnits() {
-			done.Next = append(done.Next, "move the timer: zxfer replicate install"+o.flags())
-		}
-		return done, err
+		return r.Switch(ctx, jobs[0], o.FailoverOptions)
 	})
-}
-
-// hasUnits reports whether install wrote units on this host.
-func hasUnits() bool {
-	mine, _, err := installed(unitDir)
-	return err == nil && len(mine) > 0
 }
 
 // change runs a change of roles and prints its result.

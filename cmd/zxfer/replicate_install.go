@@ -182,9 +182,6 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 	}
 	var errs []error
 	for i := range f.Jobs {
-		if f.Jobs[i].Standby {
-			continue
-		}
 		warnStateDir(a, &f.Jobs[i], paths.StateDir)
 		if f.Jobs[i].DrillSchedule() != "" {
 			errs = append(errs, cronLine(a, &f.Jobs[i], paths, unit.DrillCron))

@@ -31,9 +31,6 @@ source. Each run does the same at its end.`,
 			if err != nil {
 				return err
 			}
-			if all {
-				jobs = withoutStandby(jobs)
-			}
 			r, text := o.runner(a)
 			defer startLive(text)()
 			var errs []error

@@ -46,9 +46,6 @@ resumes interrupted transfers.`,
 			if err != nil {
 				return err
 			}
-			if all {
-				jobs = withoutStandby(jobs)
-			}
 			for _, j := range jobs {
 				j.OverrideFirst(first)
 			}

@@ -94,16 +94,16 @@ func TestZFSBlockSizesExposed(t *testing.T) {
 		zfsCmd(t, "inherit", zfs.DirectionProperty, d)
 	}
 	zfsCmd(t, "snapshot", l.dst+"@home-20300101T000000Z")
-	argv := l.onAlpha("check", "home-reverse")
+	argv := l.onAlpha("check", "home")
 	o := result(exec.Command(argv[0], argv[1:]...))
 	d := zxfer(t, "doctor", l.dst, l.src)
 	const summary = "the roles changed, and there is no record that block sizes were compared: "
 	require.Contains(t, o.stdout, "roles changed without a record that block sizes were compared, so files may have lost data: "+l.src)
 	require.Contains(t, d.stdout+d.stderr, summary+l.src)
-	require.Contains(t, o.stdout+o.stderr, "zxfer replicate drill home-reverse")
-	o = l.must(t, "run", "home-reverse")
+	require.Contains(t, o.stdout+o.stderr, "zxfer replicate drill home")
+	o = l.must(t, "run", "home")
 	require.Contains(t, o.stderr, "its role changed, and there is no record that block sizes were compared")
-	argv = l.onAlpha("check", "home-reverse")
+	argv = l.onAlpha("check", "home")
 	o = result(exec.Command(argv[0], argv[1:]...))
 	require.NotContains(t, o.stdout+o.stderr, "without a record")
 }

@@ -68,8 +68,6 @@ type Job struct {
 	// MountBelow are directories at or below which promote and switch may mount a copy if the source records
 	// that mountpoint. Further ones are permitted without it; see failover.md.
 	MountBelow []string `toml:"mount_below,omitempty"`
-	// Standby is set if a fail over made the source a copy. The job does not run.
-	Standby bool `toml:"standby,omitempty"`
 
 	// Schedule is in the syntax of systemd's OnCalendar=, "" = manual runs only.
 	Schedule string `toml:"schedule,omitempty"`
@@ -116,8 +114,6 @@ type Job struct {
 	Alert *Hook `toml:"alert,omitempty"`
 	// Notify replaces keys of the file's table.
 	Notify *Notify `toml:"notify,omitempty"`
-
-	ownNotify *Notify // the job's table, if Notify is complete
 }
 
 // Snapshots defines the scope of a job. A job sends and destroys only these snapshots.
@@ -195,6 +191,8 @@ type Target struct {
 	Drill *Drill `toml:"drill,omitempty"`
 	// Disk is set if the target's pool comes and goes.
 	Disk *Disk `toml:"disk,omitempty"`
+
+	pair string // see Pair; "" = Name
 }
 
 // TargetSnapshots selects the snapshots of the scope that a target gets.

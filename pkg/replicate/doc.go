@@ -4,8 +4,8 @@
 //   - A target is the destination of a job. The copy of a dataset is its counterpart on a target.
 //   - A job's scope is the set of snapshots that it takes or adopts. It never touches others.
 //   - The base of a copy is the most recent common snapshot, the source of the next increment.
-//   - The reverse of a job replicates from a copy to the former source, after a fail over changed
-//     the roles. Meanwhile, the job is a standby job, which does not run.
+//   - A place is the source of the job file or a target. After a fail over, the copy on a target is the
+//     source, and the job runs from it (Job.From): the roles on the datasets decide.
 //   - An orphan is a copy whose original no longer exists on the source.
 //   - A diverged copy is one that a run renamed, to replace it with a new full send.
 //   - The inventory is a job file that several hosts share. A part is one host's view of it.

@@ -231,8 +231,8 @@ func (f *File) resolved() *File {
 	r.Jobs = slices.Clone(f.Jobs)
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
-		j.ownNotify, j.Notify = j.Notify, f.notifyOf(j)
-		if j.Notify.HasPing() && !j.Standby {
+		j.Notify = f.notifyOf(j)
+		if j.Notify.HasPing() {
 			j.Notify.Shared = len(jobs[j.Notify.check()]) > 1
 		}
 		j.byDisk()

@@ -73,18 +73,6 @@ func (n *Notify) SendmailCommand() []string {
 // jobVariable stands for the name of the job in a ping URL.
 const jobVariable = "{job}"
 
-// forReverse returns the table for the reverse of a job, which reports to the same check and recipients.
-// n may be nil.
-func (n *Notify) forReverse(job string) *Notify {
-	if n == nil {
-		return nil
-	}
-	r := *n
-	r.Ping = Secret(strings.ReplaceAll(string(n.Ping), jobVariable, job))
-	r.PingFile = strings.ReplaceAll(n.PingFile, jobVariable, job)
-	return &r
-}
-
 // PingURL returns the URL for a job from the text of a ping key or file. Its errors do not contain the
 // text, which is secret.
 func (n *Notify) PingURL(text, job string) (*url.URL, error) {
@@ -181,11 +169,11 @@ func (f *File) notifyOf(j *Job) *Notify {
 // check returns what identifies the check that a job pings.
 func (n *Notify) check() string { return string(n.Ping) + "\n" + n.PingFile }
 
-// jobsByCheck returns the names of the jobs that ping a check, by Notify.check. A standby job never runs.
+// jobsByCheck returns the names of the jobs that ping a check, by Notify.check.
 func (f *File) jobsByCheck() map[string][]string {
 	out := map[string][]string{}
 	for i := range f.Jobs {
-		if n := f.notifyOf(&f.Jobs[i]); n.HasPing() && !f.Jobs[i].Standby {
+		if n := f.notifyOf(&f.Jobs[i]); n.HasPing() {
 			out[n.check()] = append(out[n.check()], f.Jobs[i].Name)
 		}
 	}
@@ -197,7 +185,7 @@ func (f *File) sharedPings() (errs []error) {
 	jobs := f.jobsByCheck()
 	for i := range f.Jobs {
 		n := f.notifyOf(&f.Jobs[i])
-		if !n.HasPing() || f.Jobs[i].Standby || n.Ping == "" || strings.Contains(string(n.Ping), jobVariable) {
+		if !n.HasPing() || n.Ping == "" || strings.Contains(string(n.Ping), jobVariable) {
 			continue
 		}
 		if same := jobs[n.check()]; len(same) > 1 && same[0] == f.Jobs[i].Name {

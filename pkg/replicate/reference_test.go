@@ -37,7 +37,6 @@ func keyDocs() map[string][]keyDoc {
 			{"exclude", "-", `["cache"]`, "patterns of datasets to exclude"},
 			{"property", "-", `"zxfer:job=home"`, "selects datasets by a [user property](#selection)"},
 			{"mount_below", "-", `["/var/lib/db"]`, "more directories below which `promote` and `switch` use a [recorded mountpoint](../howto/failover.md#mountpoints)"},
-			{"standby", "false", "true", "the source became a copy in a [fail over](../howto/failover.md): the job does not run"},
 			{"schedule", "-", `"hourly"`, "`OnCalendar=` of systemd.timer(5); without it, runs are manual"},
 			{"jitter", `"0s"`, `"5m"`, "maximum random delay of a run (not with cron)"},
 			{"grace", `"15m"`, `"1h"`, "time after which an overdue dataset is late, in addition to `jitter`"},

@@ -16,6 +16,12 @@ import (
 type State struct {
 	// Datasets are datasets of the source, by name.
 	Datasets map[string]*DatasetState `json:"datasets"`
+	// Place is the target whose copy is the source of this state, "" = the source of the job file. The role on the
+	// datasets decides; a run that finds another role turns the state. PlaceSince is when the roles changed.
+	Place      string    `json:"source_place,omitempty"`
+	PlaceSince time.Time `json:"source_place_since,omitzero"`
+	// Switch is the ID of the switch whose last change follows, "" = none.
+	Switch string `json:"switch,omitempty"`
 	// Diverged are existing diverged copies.
 	Diverged []DivergedCopy `json:"set_aside,omitempty"`
 	// Root is the GUID of the source's root at the last call of NoteOrphans.

@@ -41,7 +41,7 @@ func (f *File) validate(at locations) error {
 		}
 		seen[j.Name] = true
 	}
-	errs = append(errs, append(f.overlaps(), f.standbyFaults()...)...)
+	errs = append(errs, f.overlaps()...)
 	for i, err := range errs {
 		errs[i] = fmt.Errorf("%s%w", at.file(), err)
 	}

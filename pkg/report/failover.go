@@ -41,11 +41,5 @@ func FailoverText(w io.Writer, f *runner.Failover) error {
 			fmt.Fprintf(&b, "  next: %s\n", oneLine(c))
 		}
 	}
-	if f.ReverseText != "" {
-		fmt.Fprintf(&b, "reverse job %s:\n", oneLine(f.ReverseName))
-		for line := range strings.Lines(f.ReverseText) {
-			fmt.Fprintf(&b, "    %s\n", oneLine(line))
-		}
-	}
 	return writeString(w, b.String())
 }

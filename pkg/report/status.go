@@ -149,11 +149,10 @@ func lackingText(b *strings.Builder, j *status.JobStatus) {
 func lackingCopy(l status.LackingCopy) string { return oneLine(l.To) + ": " + joinLines(l.Error) }
 
 func jobText(b *strings.Builder, j *status.JobStatus) {
-	if j.Standby {
-		fmt.Fprintf(b, "%s: %s, standby: its source became a copy\n", j.Job, oneLine(j.Source))
-		return
-	}
 	parts := []string{oneLine(j.Source)}
+	if !j.Switched.IsZero() {
+		parts = append(parts, "the source since the switch of "+stamp(j.Switched))
+	}
 	if !j.LastRun.IsZero() {
 		parts = append(parts, "last run "+stamp(j.LastRun), fmt.Sprintf("%s in %s", oneLine(j.Outcome), Seconds(j.Seconds)))
 	}

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"strings"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/zfs"
@@ -18,8 +19,7 @@ const (
 	HandoverLost Roles = "handover, source lost" //
 	Switching    Roles = "switching"             // the copy is the source, the former source is not a copy yet
 	Promoted     Roles = "promoted"              // the copy is the source, the former source does not know it
-	PromotedLost Roles = "promoted, source lost" //
-	Switched     Roles = "switched"              // the copy is the source, the source is the copy
+	PromotedLost Roles = "promoted, source lost" // runs go from the copy
 	TwoSources   Roles = "two sources"           // both claim the role
 	Contradicted Roles = "contradictory roles"   // the records do not belong together
 )
@@ -47,22 +47,52 @@ type RoleSide struct {
 	Reached bool
 	// Exists reports whether the dataset exists.
 	Exists bool
-	Role   zfs.Role
+	// Copy reports whether zxfer received the dataset, and it is read-only.
+	Copy bool
+	Role zfs.Role
 	// Invalid is the error of a role that zxfer did not write, or nil.
 	Invalid error
 }
 
-// ObserveRoles returns the state of a pair. An unreachable copy, and a pair without a copy, count as
-// a copy without a role.
-func ObserveRoles(source, target RoleSide) Roles {
+func (s *RoleSide) lost() bool { return !s.Reached || !s.Exists }
+
+// ObserveRoles returns the state of a pair. reversed reports that the sides changed their roles: then the state
+// is that of the pair whose source is target. An unreachable copy, and a pair without a copy, count as a copy without
+// a role.
+func ObserveRoles(source, target RoleSide) (state Roles, reversed bool) {
+	if reversed = isReversed(source, target); reversed {
+		source, target = target, source
+	}
+	return observeRoles(source, target), reversed
+}
+
+// isReversed reports whether target is the source, or is being replaced by a switch back. A lost source does not reverse
+// a pair, because it may return writable.
+func isReversed(source, target RoleSide) bool {
 	s, t := source.Role, target.Role
-	lost := !source.Reached || !source.Exists
+	switch {
+	case source.Invalid != nil || target.Invalid != nil:
+		return false
+	case t.Kind == zfs.RoleHandover:
+		return s.Kind == zfs.RoleStandby || s.Kind == zfs.RoleSource || s.Kind == "" && source.Copy
+	case t.Kind != zfs.RoleSource:
+		return s.Kind == zfs.RoleStandby && !target.Reached
+	case s.Kind == zfs.RoleStandby:
+		return s.ID == t.ID
+	case s.Kind == zfs.RoleSource: // promoted after target was lost
+		return s.Before == t.ID
+	}
+	return s.Kind == "" && source.Exists && source.Copy // sent in full after switch --rotate
+}
+
+func observeRoles(source, target RoleSide) Roles {
+	s, t := source.Role, target.Role
 	switch {
 	case source.Invalid != nil || target.Invalid != nil:
 		return Contradicted
 	case t.Kind == zfs.RoleHandover: // another fail over replaces this copy
 		return Contradicted
-	case t.Kind == zfs.RoleSource && lost:
+	case t.Kind == zfs.RoleSource && source.lost():
 		return PromotedLost
 	case t.Kind == zfs.RoleSource:
 		switch s.Kind {
@@ -71,24 +101,21 @@ func ObserveRoles(source, target RoleSide) Roles {
 				return TwoSources
 			}
 		case zfs.RoleStandby:
-			if s.ID != t.ID {
-				return Contradicted
-			}
-			return Switched
+			return Contradicted
 		case zfs.RoleHandover:
 			if s.ID == t.ID {
 				return Switching
 			}
 		}
 		return Promoted
-	case lost:
+	case source.lost():
 		return SourceLost
 	case s.Kind == zfs.RoleHandover:
 		return Handover
 	case s.Kind == zfs.RoleStandby:
 		return Contradicted // its source is not this copy
-	case s.Kind == zfs.RoleSource && t.Kind == zfs.RoleStandby && s.ID != t.ID:
-		return Contradicted
+	case s.Kind == zfs.RoleSource && t.Kind == zfs.RoleStandby && s.ID != t.ID && s.Target == t.Target:
+		return Contradicted // otherwise they changed their roles with other places
 	}
 	return Normal
 }
@@ -106,14 +133,12 @@ func roleRules() map[Roles]map[RoleEvent]Roles {
 			LoseEvent: HandoverLost, ReturnEvent: Handover, ClaimEvent: Normal, ForeignEvent: Contradicted},
 		HandoverLost: {PromoteEvent: PromotedLost, PromoteAnyway: PromotedLost, Arrived: HandoverLost, Demoted: HandoverLost,
 			LoseEvent: HandoverLost, ReturnEvent: Handover, ClaimEvent: HandoverLost, ForeignEvent: Contradicted},
-		Switching: {PromoteEvent: Switching, PromoteAnyway: Switching, SwitchEvent: Switching, Arrived: Switching, Demoted: Switched,
+		Switching: {PromoteEvent: Switching, PromoteAnyway: Switching, SwitchEvent: Switching, Arrived: Switching, Demoted: Normal,
 			LoseEvent: PromotedLost, ReturnEvent: Switching, ClaimEvent: TwoSources, ForeignEvent: Contradicted},
-		Promoted: {PromoteEvent: Promoted, PromoteAnyway: Promoted, SwitchEvent: Promoted, Arrived: Promoted, Demoted: Switched,
+		Promoted: {PromoteEvent: Promoted, PromoteAnyway: Promoted, SwitchEvent: Promoted, Arrived: Promoted, Demoted: Normal,
 			LoseEvent: PromotedLost, ReturnEvent: Promoted, ClaimEvent: TwoSources, ForeignEvent: Contradicted},
-		PromotedLost: {PromoteEvent: PromotedLost, PromoteAnyway: PromotedLost, Arrived: PromotedLost, Demoted: PromotedLost,
+		PromotedLost: {RunEvent: PromotedLost, PromoteEvent: PromotedLost, PromoteAnyway: PromotedLost, Arrived: PromotedLost, Demoted: PromotedLost,
 			LoseEvent: PromotedLost, ReturnEvent: Promoted, ClaimEvent: PromotedLost, ForeignEvent: Contradicted},
-		Switched: {PromoteEvent: Switched, PromoteAnyway: Switched, SwitchEvent: Switched, Arrived: Switched, Demoted: Switched,
-			LoseEvent: PromotedLost, ReturnEvent: Switched, ClaimEvent: TwoSources, ForeignEvent: Contradicted},
 		TwoSources:   observed(TwoSources),
 		Contradicted: observed(Contradicted),
 	}
@@ -133,36 +158,66 @@ func NextRoles(state Roles, event RoleEvent) (Roles, error) {
 	if next, ok := roleRules()[state][event]; ok {
 		return next, nil
 	}
-	why, hint := refusedRole(state, event)
-	return state, fault.Refusef(hint, "%s", why)
+	why, remedies := refusedRole(state, event)
+	return state, fault.Refusef(RoleHint(remedies, "JOB", "DATASET", "", ""), "%s", why)
 }
 
-// refusedRole returns the reason of a refusal, and the remedy. JOB stands for the job.
-func refusedRole(state Roles, event RoleEvent) (why, hint string) {
-	const toSwitch, clear = "zxfer replicate switch JOB", "keep the role of one side, and clear the other's: zfs inherit " + zfs.RoleProperty + " DATASET"
+// RoleRemedy is a command that ends a refusal of NextRoles.
+type RoleRemedy struct {
+	When string // "" = always
+	Verb string // of zxfer replicate, such as "switch"; "" = clear the role of a dataset
+	Flag string
+}
+
+// RoleRemedies returns the remedies for a refused event.
+func RoleRemedies(state Roles, event RoleEvent) []RoleRemedy {
+	_, remedies := refusedRole(state, event)
+	return remedies
+}
+
+// RoleHint returns remedies as a hint for a job, and its target if it is not "". flags is appended to commands.
+func RoleHint(remedies []RoleRemedy, job, dataset, target, flags string) string {
+	var lines []string
+	for _, r := range remedies {
+		command := "zfs inherit " + zfs.RoleProperty + " " + dataset
+		if r.Verb != "" {
+			command = strings.Join(strings.Fields(strings.Join([]string{"zxfer replicate", r.Verb, job, target, r.Flag}, " ")), " ") + flags
+		}
+		if r.When != "" {
+			command = r.When + ": " + command
+		}
+		lines = append(lines, command)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// refusedRole returns the reason of a refusal, and the remedies.
+func refusedRole(state Roles, event RoleEvent) (why string, remedies []RoleRemedy) {
+	one := func(when, verb, flag string) []RoleRemedy { return []RoleRemedy{{when, verb, flag}} }
+	clear := one("keep the role of one side, and clear the other's", "", "")
 	switch state {
 	case Normal:
 		if event == AbortEvent {
-			return "no switch is in progress", toSwitch
+			return "no switch is in progress", one("", "switch", "")
 		}
-		return "the source can be reached and is writable: two sides would be writable", "change the roles without loss: " + toSwitch
-	case SourceLost, HandoverLost:
+		return "the source can be reached and is writable: two sides would be writable", one("change the roles without loss", "switch", "")
+	case SourceLost:
+		return "the source cannot be reached", one("if it is lost", "promote", "")
+	case HandoverLost:
 		if event == RunEvent {
-			return "a switch to the copy is in progress", toSwitch
+			return "a switch to the copy is in progress", one("", "switch", "")
 		}
-		return "the source cannot be reached", "if it is lost: zxfer replicate promote JOB"
+		return "the source cannot be reached", one("if it is lost", "promote", "")
 	case Handover:
-		return "a switch to the copy is in progress", "to complete it: " + toSwitch + "\nto end it: " + toSwitch + " --abort"
+		return "a switch to the copy is in progress", []RoleRemedy{{"to complete it", "switch", ""}, {"to end it", "switch", "--abort"}}
 	case Switching, Promoted:
 		if event == AbortEvent {
-			return "the copy is the source already", "to make the former source a copy: " + toSwitch
+			return "the copy is the source already", one("to make the former source a copy", "switch", "")
 		}
-		return "the copy became the source", "to make the former source a copy: " + toSwitch
+		return "the copy became the source", one("to make the former source a copy", "switch", "")
 	case PromotedLost:
 		return "the copy became the source, and the former source is missing or cannot be reached",
-			"if a switch has renamed it: zxfer replicate run JOB-reverse\nwhen it returns: " + toSwitch
-	case Switched:
-		return "the copy became the source, and this source is its copy", "to switch back, name the reverse job: " + toSwitch + "-reverse"
+			[]RoleRemedy{{"to send it in full if it is missing", "run", ""}, {"when it returns", "switch", ""}}
 	case TwoSources:
 		return "both sides are recorded as the source", clear
 	}
@@ -175,7 +230,7 @@ func rolesMachine() Machine {
 		next, err := NextRoles(Roles(state), RoleEvent(event))
 		return string(next), err
 	}}
-	for _, s := range []Roles{Normal, SourceLost, Handover, HandoverLost, Switching, Promoted, PromotedLost, Switched, TwoSources, Contradicted} {
+	for _, s := range []Roles{Normal, SourceLost, Handover, HandoverLost, Switching, Promoted, PromotedLost, TwoSources, Contradicted} {
 		m.States = append(m.States, string(s))
 	}
 	for _, e := range []RoleEvent{RunEvent, PromoteEvent, PromoteAnyway, SwitchEvent, AbortEvent, Arrived, Demoted, LoseEvent, ReturnEvent, ClaimEvent, ForeignEvent} {

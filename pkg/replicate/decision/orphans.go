@@ -110,7 +110,7 @@ func (s *side) destroyOrphans(p *Pruning) {
 			continue
 		}
 		planned[d.Name] = true
-		remove := zfs.Orphan{Dataset: d.Name, GUID: d.GUID, Tag: replicate.Tag(s.job.Name, s.name)}
+		remove := zfs.Orphan{Dataset: d.Name, GUID: d.GUID, Tag: s.job.Tag(s.name)}
 		for _, have := range d.Snapshots() {
 			remove.Snapshots = append(remove.Snapshots, zfs.SnapshotID{Name: have.Name, GUID: have.GUID})
 		}

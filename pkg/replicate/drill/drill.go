@@ -138,13 +138,19 @@ func limitOf(j *replicate.Job, now time.Time) time.Duration {
 // targets drills one copy at a time to leave disk time to others. A copy that the last drill did not
 // finish comes last.
 func (d *drill) targets(ctx context.Context) error {
+	disks := disk.Find(ctx, d.session, d.rec.Started, &sync.Mutex{})
+	away := func(t *session.Side) bool { on := disks.Of(t); return on != nil && !on.Usable() }
+	there := slices.DeleteFunc(slices.Clone(d.session.Targets), away)
+	// A drill does not need all sides, and changes none. If the roles permit no run, it reads the copies as the last run knew them.
+	if s, err := d.session.Present(ctx, there); err == nil {
+		d.session, d.rec.Source = s, s.Job.Source
+	}
 	_, err := d.session.Source.List(ctx, hosts.ListQuery{Dataset: d.session.Source.At.Name, NoAncestors: true})
 	if d.sourceDown = err != nil; d.sourceDown {
 		d.note("drilling copies without comparing them to the source: %v", err)
 	}
 	var errs []error
 	var copies, again []*oneCopy
-	disks := disk.Find(ctx, d.session, d.rec.Started, &sync.Mutex{})
 	for _, t := range d.session.Targets {
 		if on := disks.Of(t); on != nil && on.State.State != decide.DiskPresent { // a run may export it at any time
 			d.note("%s", on.Skipped())

@@ -10,7 +10,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
@@ -87,7 +86,7 @@ func (e *ending) planHolds() {
 		return
 	}
 	for _, h := range e.decision.HoldChanges {
-		tag, held := replicate.Tag(e.p.s.Job.Name, h.Target), e.protected[h.Target].holds
+		tag, held := e.p.s.Job.Tag(h.Target), e.protected[h.Target].holds
 		s := &holdSteps{change: h, bookmark: bookmarkStep(h.Bookmarks)}
 		s.place, s.placeOnTarget = holdStep(tag, without(h.OnSource.Place, held)), holdStep(tag, h.OnTarget.Place)
 		s.release, s.releaseOnTarget = releaseStep(tag, h.OnSource.Drop, s.place), releaseStep(tag, h.OnTarget.Drop, s.placeOnTarget)

@@ -6,6 +6,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
@@ -64,7 +65,7 @@ func recordOrigins(ctx context.Context, p *pass, v *decision.Survey, b *batch) {
 func originChange(ctx context.Context, s *session.Session, d, copied *zfs.Dataset, t *session.Side, root bool) *zfs.PropertyChange {
 	o, want := zfs.OriginOf(d, root), ""
 	if root {
-		o.Job, o.Target, o.Source = s.Job.Name, t.Name, s.Source.At.String()
+		o.Job, o.Target, o.Source = s.Job.Name, t.Target.Pair(), s.Source.At.String()
 		if f, err := s.Source.Host.Facts(ctx); err == nil {
 			o.Host = f.Hostname
 		}
@@ -72,5 +73,5 @@ func originChange(ctx context.Context, s *session.Session, d, copied *zfs.Datase
 	if root || len(o.Set) > 0 {
 		want = o.Encode()
 	}
-	return recordChange(copied, want, settingsOf(t.Target, d, root).Encode())
+	return replicate.RecordChange(copied, want, t.Target.SettingsOf(d, root).Encode())
 }

@@ -1,29 +1,32 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize/english"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/decision"
+	"zxfer/pkg/replicate/session"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
 // FailoverOptions are the options of promote and switch.
 type FailoverOptions struct {
-	Target     string // name of the target; "" if the job has one
+	Target     string // name of the target; "" if the job has one, or to switch back
 	Mountpoint string // of the copy's root instead of the recorded one; "none" for none
 	DryRun     bool
 	// SourceAlive promotes although the source can be reached. Then both sides are writable.
@@ -36,195 +39,30 @@ type FailoverOptions struct {
 	SourceUnknown bool
 }
 
-// Failover is the plan of a change of roles, and its result.
+// Failover is the result of a change of roles.
 type Failover struct {
 	Schema string `json:"schema"`
 	Job    string `json:"job"`
+	// Target is the target of the job file whose copy and the source change their roles.
 	Target string `json:"target"`
 	// Source and Copy are the datasets before the change, "[[user@]host:]dataset".
-	Source string          `json:"source"`
-	Copy   string          `json:"copy"`
-	State  decide.Roles    `json:"state"` // before the command
-	Steps  []*FailoverStep `json:"steps"`
+	Source string         `json:"source"`
+	Copy   string         `json:"copy"`
+	State  decide.Roles   `json:"state"` // before the command
+	Steps  []FailoverStep `json:"steps"`
 	// Bytes is the number of bytes that the command sent from the source to the copy.
-	Bytes uint64 `json:"bytes"`
-	// ReverseName is the job in the other direction, "" if it is not known. ReverseText is its
-	// [[job]] table if the job file does not have it.
-	ReverseName string   `json:"reverse_job,omitempty"`
-	ReverseText string   `json:"reverse_text,omitempty"`
-	Notes       []string `json:"notes"`
-	Next        []string `json:"next"` // commands left to the user
-	DryRun      bool     `json:"dry_run"`
+	Bytes  uint64   `json:"bytes"`
+	Notes  []string `json:"notes"`
+	Next   []string `json:"next"` // commands left to the user
+	DryRun bool     `json:"dry_run"`
 	outcome.Conclusion
 }
 
-// FailoverStep is one change. Every step may be repeated.
+// FailoverStep is one change.
 type FailoverStep struct {
-	Host string `json:"host,omitempty"` // "" = the job file
+	Host string `json:"host,omitempty"` // "" = the records on this host
 	Text string `json:"text"`
 	Done bool   `json:"done"`
-
-	do func(context.Context) error
-}
-
-// failover is a change of roles of a pair: a job's source and one copy.
-type failover struct {
-	*jobRun
-	FailoverOptions
-	t              *side
-	root, copyRoot string // datasets on the source and the target
-	source, target observedSide
-	sourceUnknown  bool // no address of the source is known on this host
-	state          decide.Roles
-	listed         zfs.Listing // the copy and its descendants
-	// freed are mountpoints that the source leaves before the copy is mounted, if both are on one
-	// computer.
-	freed map[string]bool
-	// willRecord reports that the copies get the records of the source that they lack.
-	willRecord bool
-	result     *Failover
-}
-
-// newFailover selects the target and observes both sides.
-func (w *jobRun) newFailover(ctx context.Context, o FailoverOptions, sourceUnknown bool, schema string) (*failover, error) {
-	f := &failover{jobRun: w, FailoverOptions: o, root: w.session.Source.At.Name, sourceUnknown: sourceUnknown}
-	f.result = &Failover{Schema: schema, Job: w.session.Job.Name, Source: w.session.Job.Source, DryRun: o.DryRun, Steps: []*FailoverStep{}, Notes: []string{}, Next: []string{}}
-	var names []string
-	for _, t := range w.session.Targets {
-		if names = append(names, t.Name); o.Target == "" && len(w.session.Targets) == 1 || t.Name == o.Target {
-			f.t = t
-		}
-	}
-	switch {
-	case len(w.session.Targets) == 0:
-		return f, fault.Usagef("", "job %q has no [[job.target]], so it has no copy", w.session.Job.Name)
-	case f.t == nil && o.Target == "":
-		return f, fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has %s: which copy becomes the source?", w.session.Job.Name, english.Plural(len(names), "target", ""))
-	case f.t == nil:
-		return f, fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has no target %q", w.session.Job.Name, o.Target)
-	}
-	f.copyRoot = f.t.Target.CopyOf(f.root, f.root)
-	if f.copyRoot == "" {
-		return f, fault.Usagef("", "%s cannot have a copy of %s", f.t.Target.To, w.session.Job.Source)
-	}
-	f.result.Target, f.result.Copy = f.t.Name, f.copyEndpoint().String()
-	if f.t.Target.Disk != nil {
-		return f, fault.Refusef("import its pool, then restore from it: zxfer restore "+f.result.Copy+" NEW_DATASET",
-			"target %s is on a disk that comes and goes: its copy cannot become the source", f.t.Name)
-	}
-	return f, cmp.Or(f.observe(ctx), f.checkHandover())
-}
-
-// checkHandover refuses a source that another job or target is replacing. Ending that switch could
-// leave two writable sides, because its copy may be the source already.
-func (f *failover) checkHandover() error {
-	r := f.source.Role
-	if r.Kind != zfs.RoleHandover || f.source.at == f.root && r.Job == f.session.Job.Name && r.Target == f.t.Name {
-		return nil
-	}
-	return fault.Refusef("complete or end that switch: "+f.Env.Command("switch "+r.Job+" "+r.Target), "a switch replaces %s, started %s", f.result.Source, r.Describe())
-}
-
-// observe reads the roles of both sides.
-func (f *failover) observe(ctx context.Context) error {
-	done := f.session.Activity("reading the roles of source and copy")
-	defer done()
-	f.target = observeRole(ctx, f.t, f.copyRoot)
-	if f.target.err != nil && !f.TargetLost {
-		if f.source = observeRole(ctx, f.jobRun.session.Source, f.root); f.source.Role.Kind == zfs.RoleHandover {
-			return fault.Failf("when it returns, complete the switch: "+f.Env.Command("switch "+f.session.Job.Name+" "+f.t.Name)+
-				"\nif it is lost and its copy never became the source: "+f.Env.Command("switch --abort --target-lost "+f.session.Job.Name+" "+f.t.Name), "%w", f.target.err)
-		}
-		return f.target.err
-	}
-	if f.TargetLost && f.target.err == nil {
-		return fault.Refusef("omit --target-lost", "%s can be reached", f.result.Copy)
-	}
-	if !f.TargetLost && !f.target.Exists {
-		return fault.Refusef(f.Env.Command("run "+f.session.Job.Name), "%s: no copy of job %q", f.result.Copy, f.session.Job.Name)
-	}
-	if !f.sourceUnknown {
-		f.source = observeRole(ctx, f.jobRun.session.Source, f.root)
-	}
-	f.state = decide.ObserveRoles(f.source.RoleSide, f.target.RoleSide)
-	f.result.State = f.state
-	return ctx.Err()
-}
-
-// permit refuses an event in the current state.
-func (f *failover) permit(event decide.RoleEvent) error {
-	_, err := decide.NextRoles(f.state, event)
-	if err == nil {
-		return nil
-	}
-	if f.source.err != nil {
-		err = fault.Refusef(fault.HintOf(err), "%w: %w", err, f.source.err)
-	}
-	return refuseRole(f.session, err, f.t.Name, f.result.Copy, f.result.Source, f.target, f.source)
-}
-
-// requireOwner refuses a host on which this user must not change properties. A restricted key
-// permits no change of roles.
-func (f *failover) requireOwner(ctx context.Context, s *side, dataset string) error {
-	err := hosts.Run(ctx, s, hosts.OpSetProperties, zfs.PropertyChange{Dataset: dataset})
-	if errors.Is(err, hosts.ErrForbidden) {
-		return fault.Refusef("run the same command on "+s.Host.Label()+", or with a key without restrictions",
-			"%s: a restricted key cannot change roles: %w", s.Host.Label(), err)
-	}
-	return err
-}
-
-// add appends a step.
-func (f *failover) add(s *side, text string, do func(context.Context) error) {
-	step := &FailoverStep{Text: text, do: do}
-	if s != nil {
-		step.Host = s.Host.Label()
-	}
-	f.result.Steps = append(f.result.Steps, step)
-}
-
-// set appends a step that changes properties of a dataset.
-func (f *failover) set(s *side, dataset string, set map[string]string, revert ...string) {
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		words = append(words, name+"="+set[name])
-	}
-	text := ""
-	if len(words) > 0 {
-		text = zfs.CommandLine(slices.Concat([]string{"zfs", "set"}, words, []string{dataset}))
-	}
-	for _, name := range revert {
-		if text != "" {
-			text += "; "
-		}
-		text += zfs.CommandLine([]string{"zfs", "inherit", name, dataset})
-	}
-	f.add(s, text, func(ctx context.Context) error {
-		return hosts.Run(ctx, s, hosts.OpSetProperties, zfs.PropertyChange{Dataset: dataset, Set: set, Revert: revert})
-	})
-}
-
-// carryOut carries out the steps that are not done. After an error, the same command continues.
-func (f *failover) carryOut(ctx context.Context) error {
-	any := slices.ContainsFunc(f.result.Steps, func(s *FailoverStep) bool { return s.Done })
-	for _, s := range f.result.Steps {
-		if s.Done {
-			continue
-		}
-		if ctx.Err() != nil {
-			return fault.Interrupt("run the same command again, to complete it", fmt.Errorf("job %q: interrupted: %w", f.session.Job.Name, context.Cause(ctx)))
-		}
-		f.Env.Log(f.session.Job.Name + ": " + s.Line())
-		if err := s.do(ctx); err != nil {
-			err = fmt.Errorf("%s: %w", s.Line(), err)
-			if any && fault.ClassOf(err) == fault.Refused {
-				err = fault.Failf(cmp.Or(fault.HintOf(err), "run the same command again, to complete it"), "%w", err)
-			}
-			return err
-		}
-		s.Done, any = true, true
-	}
-	return nil
 }
 
 // Line returns the step as one line of text.
@@ -235,17 +73,229 @@ func (s *FailoverStep) Line() string {
 	return s.Host + ": " + s.Text
 }
 
+// Runs does the parts of a run that a switch needs. Pauses and bandwidth windows do not stop them.
+type Runs interface {
+	// Survey lists the source with all versions.
+	Survey(ctx context.Context, s *session.Session) (*decision.Survey, error)
+	// RunTo runs the job of a session once, and sends to one target.
+	RunTo(ctx context.Context, s *session.Session, target string) (*statedir.Run, error)
+	// SendTo sends the snapshots of a survey to the only target of a session. It prunes nothing.
+	SendTo(ctx context.Context, s *session.Session, v *decision.Survey) (*send.BatchResult, error)
+}
+
+// failover is a change of roles of a pair: the source of a session and one copy.
+type failover struct {
+	options FailoverOptions
+	verb    string // "promote" or "switch"
+	runs    Runs
+	session *session.Session
+	t       *session.Side
+	plan    changes
+	// root and copyRoot are datasets on the source and the target.
+	root, copyRoot string
+	source, target session.Role
+	sourceUnknown  bool // no address of the source is known on this host
+	state          decide.Roles
+	listed         zfs.Listing // the copy and its descendants
+	// freed are mountpoints that the source leaves before the copy is mounted, if both are on one
+	// computer.
+	freed map[string]bool
+	// willRecord reports that the copies get the records of the source that they lack.
+	willRecord bool
+	waits      bool // a copy cannot be mounted before its key is loaded
+	bytes      uint64
+	notes      []string
+	next       []string
+}
+
+// result returns the result, with the steps as far as they are planned.
+func (f *failover) result(schema string, err error) *Failover {
+	r := &Failover{Schema: schema, Job: f.session.Job.Name, Source: f.session.Job.Source, State: f.state, Steps: f.plan.steps(), Bytes: f.bytes,
+		Notes: append([]string{}, f.notes...), Next: append([]string{}, f.next...), DryRun: f.options.DryRun, Conclusion: outcome.Conclude(err, outcome.Done)}
+	if f.t != nil {
+		r.Target, r.Copy = f.t.Target.Pair(), f.copyName()
+	}
+	if err == nil && f.options.DryRun {
+		r.Outcome = outcome.Planned
+	}
+	return r
+}
+
+// copyName returns the address of the copy.
+func (f *failover) copyName() string {
+	return endpoint.Endpoint{Host: f.t.At.Host, Name: f.copyRoot}.String()
+}
+
+// open selects the target and the direction of the pair, and observes both sides.
+func (f *failover) open(ctx context.Context) error {
+	s := f.session
+	if len(s.Written.Targets) == 0 {
+		return fault.Usagef("", "job %q has no [[job.target]], so it has no copy", s.Job.Name)
+	}
+	written, err := s.With(s.Written) // the command names the places as the job file does
+	if err != nil {
+		return err
+	}
+	f.session = written
+	if !f.sourceUnknown {
+		done := s.Activity("reading the role of the source")
+		f.source = written.ReadRole(ctx, written.Source)
+		done()
+	}
+	if err := f.choose(); err != nil {
+		return err
+	}
+	done := s.Activity("reading the role of the copy")
+	f.target = written.ReadRole(ctx, f.t)
+	done()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	place, name, since := "", f.t.Name, time.Time{}
+	state, reversed := decide.ObserveRoles(f.source.RoleSide, f.target.RoleSide)
+	if f.state = state; reversed { // the copy is the source, and the command changes the roles back
+		place, name, since = name, replicate.FormerSource, f.target.Role.Since
+		f.root, f.copyRoot, f.source, f.target = f.copyRoot, f.root, f.target, f.source
+	}
+	if f.session = s; place != s.State.Place {
+		if f.session, err = s.Turn(place, since); err != nil {
+			return err
+		}
+	}
+	f.t = f.session.Side(name)
+	if f.t.Target.Disk != nil {
+		return fault.Refusef("import its pool, then restore from it: zxfer restore "+f.copyName()+" NEW_DATASET",
+			"target %s is on a disk that comes and goes: its copy cannot become the source", f.t.Name)
+	}
+	if err := f.checkSides(); err != nil {
+		return err
+	}
+	return f.checkHandover()
+}
+
+// choose selects the target: the named one, the only one, or the one with which the source changed its role.
+func (f *failover) choose() error {
+	recorded := f.session.State.Place
+	var names []string
+	for _, t := range f.session.Targets {
+		names = append(names, t.Name)
+	}
+	want, role := f.options.Target, f.source.Role
+	switched := recorded
+	if role.Kind != "" && role.Job == f.session.Job.Name {
+		switched = role.Target
+	}
+	switch {
+	case want == replicate.FormerSource && switched != "":
+		want = switched
+	case want == "" && len(names) == 1:
+		want = names[0]
+	case want == "" && (role.Kind == zfs.RoleStandby || role.Kind == zfs.RoleHandover || recorded != ""):
+		want = switched
+	case want != "" && role.Kind == zfs.RoleStandby && role.Job == f.session.Job.Name && role.Target != want:
+		return fault.Refusef("switch back first: "+f.session.Env.Command("switch "+f.session.Job.Name+" "+role.Target),
+			"job %q: the copy on target %s is the source %s: only the former source can replace it", f.session.Job.Name, role.Target, role.Describe())
+	case want == "":
+		return fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has %s: which copy becomes the source?", f.session.Job.Name, english.Plural(len(names), "target", ""))
+	}
+	if f.t = f.session.Side(want); f.t == f.session.Source {
+		f.t = nil
+		return fault.Usagef("name one of them: "+strings.Join(names, ", "), "job %q has no target %q", f.session.Job.Name, want)
+	}
+	f.root, f.copyRoot = f.session.Source.At.Name, f.session.Root(f.t).Name
+	if f.copyRoot == "" {
+		return fault.Usagef("", "%s cannot have a copy of %s", f.t.Target.To, f.session.Job.Source)
+	}
+	return nil
+}
+
+// checkSides refuses a target that cannot be reached, or has no copy.
+func (f *failover) checkSides() error {
+	again := f.session.Job.Name + " " + f.t.Target.Pair()
+	if f.target.Err != nil && !f.options.TargetLost {
+		if f.source.Role.Kind == zfs.RoleHandover {
+			return fault.Failf("when it returns, complete the switch: "+f.session.Env.Command("switch "+again)+
+				"\nif it is lost and its copy never became the source: "+f.session.Env.Command("switch --abort --target-lost "+again), "%w", f.target.Err)
+		}
+		return f.target.Err
+	}
+	if f.options.TargetLost && f.target.Err == nil {
+		return fault.Refusef("omit --target-lost", "%s can be reached", f.copyName())
+	}
+	if !f.options.TargetLost && !f.target.Exists {
+		return fault.Refusef(f.session.Env.Command("run "+f.session.Job.Name), "%s: no copy of job %q", f.copyName(), f.session.Job.Name)
+	}
+	return nil
+}
+
+// checkHandover refuses a source that another job or target is replacing. Ending that switch could
+// leave two writable sides, because its copy may be the source already.
+func (f *failover) checkHandover() error {
+	r := f.source.Role
+	if r.Kind != zfs.RoleHandover || f.source.At == f.root && r.Job == f.session.Job.Name && r.Target == f.t.Target.Pair() {
+		return nil
+	}
+	return fault.Refusef("complete or end that switch: "+f.session.Env.Command("switch "+r.Job+" "+r.Target), "a switch replaces %s, started %s", f.session.Job.Source, r.Describe())
+}
+
+// permit refuses an event in the current state.
+func (f *failover) permit(event decide.RoleEvent) error {
+	if _, err := decide.NextRoles(f.state, event); err == nil {
+		return nil
+	}
+	return f.session.RefuseRoles(f.state, event, f.t.Target.Pair(), f.source, f.target)
+}
+
+// nextPlace returns the target of the job file whose copy is the source after the change of roles, "" = the source of
+// the job file is.
+func (f *failover) nextPlace() string {
+	if f.t.Name == replicate.FormerSource {
+		return ""
+	}
+	return f.t.Name
+}
+
+// expect records that the last change of a switch follows. Without the record, the same command could not tell a complete
+// switch from one whose last answer was lost, and would switch back.
+func (f *failover) expect(id string) error {
+	f.session.State.Switch = id
+	return f.session.Store.Save(f.session.State)
+}
+
+// completed reports whether both sides have the roles of the switch that expect recorded.
+func (f *failover) completed() bool {
+	id, s, t := f.session.State.Switch, f.source.Role, f.target.Role
+	return id != "" && s.Kind == zfs.RoleSource && t.Kind == zfs.RoleStandby && s.ID == id && t.ID == id
+}
+
+// recordDirection records the direction of the next run. If it fails, the next run finds the roles on the datasets.
+func (f *failover) recordDirection() {
+	st := f.session.State
+	st.Turn(f.nextPlace(), f.session.Env.Now())
+	st.Switch = ""
+	if err := f.session.Store.Save(st); err != nil {
+		f.note("cannot record the direction: %v", err)
+	}
+}
+
+// requireOwner refuses a host on which this user must not change properties. A restricted key
+// permits no change of roles.
+func requireOwner(ctx context.Context, s *session.Side, dataset string) error {
+	err := hosts.Run(ctx, s, hosts.OpSetProperties, zfs.PropertyChange{Dataset: dataset})
+	if errors.Is(err, hosts.ErrForbidden) {
+		return fault.Refusef("run the same command on "+s.Host.Label()+", or with a key without restrictions",
+			"%s: a restricted key cannot change roles: %w", s.Host.Label(), err)
+	}
+	return err
+}
+
 // again returns the same command with more flags, for hints.
 func (f *failover) again(flags string) string {
-	verb := "promote"
-	if f.result.Schema == SwitchSchema {
-		verb = "switch"
-	}
-	target := f.t.Name
-	if f.SourceUnknown { // no job file names targets
+	target := f.t.Target.Pair()
+	if f.options.SourceUnknown { // no job file names targets
 		target = f.copyRoot
 	}
-	return f.Env.Command(strings.Join(strings.Fields(strings.Join([]string{verb, flags, f.session.Job.Name, target}, " ")), " "))
+	return f.session.Env.Command(strings.Join(strings.Fields(strings.Join([]string{f.verb, flags, f.session.Job.Name, target}, " ")), " "))
 }
 
 // newRoleID returns a random ID of a fail over.
@@ -257,15 +307,15 @@ func newRoleID() string {
 
 // newRole returns the role that a side gets in a new fail over.
 func (f *failover) newRole(kind zfs.RoleKind, before string) zfs.Role {
-	return zfs.Role{Kind: kind, ID: newRoleID(), Before: before, Job: f.session.Job.Name, Target: f.t.Name, Since: f.Env.Now()}
+	return zfs.Role{Kind: kind, ID: newRoleID(), Before: before, Job: f.session.Job.Name, Target: f.t.Target.Pair(), Since: f.session.Env.Now()}
 }
 
 // listCopy lists the copy with its descendants and versions.
 func (f *failover) listCopy(ctx context.Context) (err error) {
-	defer f.session.Activity("listing %s", f.result.Copy)()
+	defer f.session.Activity("listing %s", f.copyName())()
 	f.listed, err = f.t.List(ctx, hosts.ListQuery{Dataset: f.copyRoot, Recursive: f.session.Job.Recursive, Versions: true})
 	if err == nil && len(f.listed.Datasets) == 0 {
-		err = fmt.Errorf("%s: no such dataset", f.result.Copy)
+		err = fmt.Errorf("%s: no such dataset", f.copyName())
 	}
 	return err
 }
@@ -290,50 +340,4 @@ func (f *failover) wasSource(d *zfs.Dataset) bool {
 	}
 	canmount := d.Properties["canmount"]
 	return d.Type == zfs.Volume || canmount.Local() && canmount.Value == "noauto"
-}
-
-// note adds a note to the result.
-func (f *failover) note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(f.result.Notes, text) { // a switch plans twice
-		f.result.Notes = append(f.result.Notes, text)
-	}
-}
-
-// hold appends a step that holds the common snapshots, so that later sends are incremental. guids is
-// nil to hold the most recent snapshots.
-func (f *failover) hold(s *side, datasets []*zfs.Dataset, guids map[uint64]bool) {
-	var names []string
-	for _, d := range datasets {
-		all := d.Snapshots()
-		for _, v := range slices.Backward(all) {
-			if guids == nil || guids[v.GUID] {
-				names = append(names, v.In(d.Name))
-				break
-			}
-		}
-	}
-	if len(names) == 0 {
-		return
-	}
-	f.add(s, "hold "+english.Plural(len(names), "common snapshot", ""), func(ctx context.Context) error {
-		f.recordHolds(s, names)
-		return s.Place(ctx, replicate.Tag(f.session.Job.Name, f.t.Name), names)
-	})
-}
-
-// recordHolds records snapshots of a side that may have the job's hold. Without the record, holds --gc
-// releases them, unless this host has no records of the job.
-func (f *failover) recordHolds(s *side, names []string) {
-	st := f.jobRun.session.State
-	switch {
-	case st.LastRun == nil:
-		return
-	case s == f.t:
-		st.MayHoldCopies(f.t.Name, names, func(copied string) string { return f.root + strings.TrimPrefix(copied, f.copyRoot) })
-	default:
-		st.MayHold(f.t.Name, names)
-	}
-	if err := f.session.Store.Save(st); err != nil {
-		f.note("cannot record holds: %v", err)
-	}
 }

@@ -15,14 +15,14 @@ import (
 func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 	var pairs []*plan.BlockPair
 	for _, d := range s.reads.Datasets {
-		copied := s.listed.Find(s.copyRoot + strings.TrimPrefix(d.Name, s.root))
+		copied := s.f.listed.Find(s.f.copyRoot + strings.TrimPrefix(d.Name, s.f.root))
 		base, common := lastCommon(d, copied)
-		if !common || d.Type != zfs.Filesystem || d.Encrypted() && !s.t.Transfer.Decrypt || s.compared[base.GUID] {
+		if !common || d.Type != zfs.Filesystem || d.Encrypted() && !s.f.t.Transfer.Decrypt || s.compared[base.GUID] {
 			continue
 		}
 		at, _ := copied.SnapshotOf(base.GUID)
 		p := &plan.BlockPair{Source: at.In(copied.Name), Target: base.In(d.Name), Required: true}
-		if s.target.Role.Kind == zfs.RoleSource { // files that the new source replaced are sent as new ones
+		if s.f.target.Role.Kind == zfs.RoleSource { // files that the new source replaced are sent as new ones
 			p.Next = copied.Name
 			for _, v := range copied.Snapshots() {
 				if v.CreateTXG > at.CreateTXG {
@@ -37,7 +37,7 @@ func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 		}
 		s.compared[base.GUID] = true
 	}
-	risks, err := send.CompareBlockSizes(ctx, s.t.Host, s.jobRun.session.Source.Host, pairs, func(title string) func() { return s.session.Activity("%s", title) })
+	risks, err := send.CompareBlockSizes(ctx, s.f.t.Host, s.f.session.Source.Host, pairs, func(title string) func() { return s.f.session.Activity("%s", title) })
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func (s *roleSwitch) checkBlockSizesNow(ctx context.Context) error {
 // rewriteHint returns the remedies for files with different block sizes.
 func (s *roleSwitch) rewriteHint() string {
 	const rewrite = "replace each by a copy of itself (cp -a FILE FILE.new; mv FILE.new FILE)"
-	if s.target.Role.Kind == zfs.RoleSource {
-		return "to rename the former source and send in full: " + s.again("--rotate") + "\nor " + rewrite + " on " + s.t.Host.Label()
+	if s.f.target.Role.Kind == zfs.RoleSource {
+		return "to rename the former source and send in full: " + s.f.again("--rotate") + "\nor " + rewrite + " on " + s.f.t.Host.Label()
 	}
-	return rewrite + " on " + s.jobRun.session.Source.Host.Label() + "\nthen send them: " + s.Env.Command("run "+s.session.Job.Name)
+	return rewrite + " on " + s.f.session.Source.Host.Label() + "\nthen send them: " + s.f.session.Env.Command("run "+s.f.session.Job.Name)
 }

@@ -7,14 +7,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/decide"
-	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -121,7 +119,7 @@ func TestBusySwitchBackKeepsRole(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	_, err := p.doSwitch(t, "home", FailoverOptions{})
 	require.NoError(t, err)
-	require.NoError(t, p.runJob(t, "home-reverse"))
+	require.NoError(t, p.runJob(t, "home"))
 	was, around := p.role(t, "dst/copy/a"), p.Around
 	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
 		if op == zfs.OpUnmount {
@@ -129,16 +127,13 @@ func TestBusySwitchBackKeepsRole(t *testing.T) {
 		}
 		return around(ctx, op, names, do)
 	}
-	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
 	require.ErrorContains(t, err, "the source is writable again")
 	p.Around = around
 	now := p.role(t, "dst/copy/a")
 	require.Equal(t, []string{string(zfs.RoleSource), was.ID, was.Job, was.Target}, []string{string(now.Kind), now.ID, now.Job, now.Target})
-	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
 	require.NoError(t, err)
-	err = p.runJob(t, "home-reverse")
-	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home")
-	require.NotContains(t, fault.HintOf(err), "reverse-reverse")
 	require.NoError(t, p.runJob(t, "home"))
 }
 
@@ -169,19 +164,6 @@ func TestAbortWithoutTarget(t *testing.T) {
 	require.Equal(t, "yes", p.Get("src/a", "mounted"))
 }
 
-// TestSwitchWithNotify switches jobs that report their runs.
-func TestSwitchWithNotify(t *testing.T) {
-	t.Parallel()
-	for _, table := range []string{"[notify]\nmail = [\"root\"]\n", "[notify]\nping = \"https://hc.example/abc/{job}\"\n", "[notify]\nping = \"https://hc.example/abc\"\n"} {
-		p := newRolePair(t)
-		require.NoError(t, p.runJob(t, "home"))
-		require.NoError(t, os.WriteFile(p.file, []byte(table+pairText), 0o600))
-		f, err := p.doSwitch(t, "home", FailoverOptions{DryRun: true})
-		require.NoError(t, err, table)
-		require.Equal(t, "home-reverse", f.ReverseName)
-	}
-}
-
 // staleHolds returns the number of stale holds of job home.
 func (p *rolePair) staleHolds(t *testing.T) (n int) {
 	t.Helper()
@@ -193,33 +175,6 @@ func (p *rolePair) staleHolds(t *testing.T) (n int) {
 		}
 	}
 	return n
-}
-
-// TestHoldsOfStandbyJob expects that the holds of a standby job are stale after its reverse job ran. A run
-// whose transfers were paused, or that preceded the last switch, does not count.
-func TestHoldsOfStandbyJob(t *testing.T) {
-	t.Parallel()
-	p := newRolePair(t)
-	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
-	require.NoError(t, err)
-	require.Zero(t, p.staleHolds(t))
-	p.Write("dst/copy/a", []byte("new"))
-	reverse, err := statedir.Open(p.dir, "home-reverse")
-	require.NoError(t, err)
-	require.NoError(t, reverse.SavePause(&decide.Pause{TransfersOnly: true}))
-	require.NoError(t, p.runJob(t, "home-reverse"))
-	require.Zero(t, p.staleHolds(t), "nothing was sent")
-	require.NoError(t, reverse.SavePause(&decide.Pause{Until: time.Unix(p.now, 0)}))
-	require.NoError(t, p.runJob(t, "home-reverse"))
-	require.Equal(t, 4, p.staleHolds(t))
-
-	_, err = p.doSwitch(t, "home-reverse", FailoverOptions{})
-	require.NoError(t, err)
-	require.NoError(t, p.runJob(t, "home"))
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
-	require.NoError(t, err)
-	require.Zero(t, p.staleHolds(t), "the reverse job ran before the second switch")
 }
 
 // TestHoldsOfPromotion kills a run between its receives and its holds, and promotes the copy. It expects that
@@ -265,4 +220,174 @@ func TestRoleHintNamesTarget(t *testing.T) {
 	require.Equal(t, []string{"when the former source returns, make it a copy: zxfer replicate switch home near"}, f.Next)
 	err = p.runJob(t, "home")
 	require.Equal(t, "to make the former source a copy: zxfer replicate switch home near", fault.HintOf(err))
+}
+
+// requireNoStale requires that no hold of job home is stale.
+func (p *rolePair) requireNoStale(t *testing.T) {
+	t.Helper()
+	held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
+	require.NoError(t, err)
+	require.NotEmpty(t, held)
+	for _, h := range held {
+		require.False(t, h.Stale, "%s of %s", h.Tag, h.Snapshot)
+	}
+}
+
+// TestSwitchOthersFollow switches a job with two targets there and back. It expects that the other target follows the new
+// source by increments, and that each pair has held common snapshots at any time.
+func TestSwitchOthersFollow(t *testing.T) {
+	t.Parallel()
+	p := newTwoTargets(t, pairText+farTarget, "home")
+	p.Write("src/a", []byte("one"))
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	require.NoError(t, err)
+	base := p.names("far/a")[len(p.names("far/a"))-1]
+	require.Contains(t, p.held("dst/copy/a@"+base), "zxfer:home:far")
+	require.NotContains(t, p.held("src/a@"+base), "zxfer:home:far", "its hold is on the new source")
+	p.requireNoStale(t)
+
+	p.Write("dst/copy/a", []byte("two"))
+	p.away = "far" // it stays behind
+	require.Error(t, p.runJob(t, "home"))
+	require.Contains(t, p.held("dst/copy/a@"+base), "zxfer:home:far")
+	p.away = ""
+	require.NoError(t, p.runJob(t, "home"))
+	latest := p.names("dst/copy/a")[len(p.names("dst/copy/a"))-1]
+	for _, d := range []string{"src/a", "far/a", "far/a/c"} {
+		require.Contains(t, p.names(d), latest)
+	}
+	require.Equal(t, []string{"zxfer:home:far", "zxfer:home:near"}, p.held("dst/copy/a@"+latest))
+	require.Equal(t, []string{"zxfer:home:far"}, p.held("far/a@"+latest))
+	require.Equal(t, []string{"zxfer:home:near"}, p.held("src/a@"+latest))
+	p.requireNoStale(t)
+
+	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "far"})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
+	require.Equal(t, "switch back first: zxfer replicate switch home near", fault.HintOf(err))
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err, "without a target, it switches back")
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+	p.requireNoStale(t)
+	p.Write("src/a", []byte("three"))
+	require.NoError(t, p.runJob(t, "home"))
+	latest = p.names("src/a")[len(p.names("src/a"))-1]
+	for _, d := range []string{"dst/copy/a", "far/a"} {
+		require.Contains(t, p.names(d), latest)
+	}
+	require.Equal(t, []string{"zxfer:home:far", "zxfer:home:near"}, p.held("src/a@"+latest))
+	p.requireNoStale(t)
+	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "far", Mountpoint: "none"})
+	require.NoError(t, err, "then also to the other one")
+	require.NoError(t, p.runJob(t, "home"))
+	require.Equal(t, zfs.RoleSource, p.role(t, "far/a").Kind)
+}
+
+// TestRunFromPromotedCopy loses the source of two copies. It expects that the same job runs from the promoted copy, and
+// that it refuses when the source returns, until a switch makes that a copy.
+func TestRunFromPromotedCopy(t *testing.T) {
+	t.Parallel()
+	p := newTwoTargets(t, pairText+farTarget, "home")
+	p.away = "src"
+	_, err := p.doPromote(t, FailoverOptions{Target: "near"})
+	require.NoError(t, err)
+	p.Write("dst/copy/a", []byte("two"))
+	p.now += 100
+	run, err := p.runner(t).Run(t.Context(), p.jobs(t).Find("home"), true)
+	require.Error(t, err, "the former source is away")
+	require.Equal(t, []any{"dst/copy/a", 2, outcome.Failed, outcome.Done}, []any{run.Source, run.Snapshots, run.Targets[0].Outcome, run.Targets[1].Outcome})
+	require.Contains(t, p.names("far/a"), p.names("dst/copy/a")[len(p.names("dst/copy/a"))-1])
+	p.away = ""
+	former := p.state()["src/a"]
+	require.ErrorContains(t, p.runJob(t, "home"), "the copy became the source")
+	require.Equal(t, former, p.state()["src/a"])
+	state := p.state()
+	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
+	require.Equal(t, state, p.state())
+	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	require.NoError(t, err)
+	require.NoError(t, p.runJob(t, "home"))
+	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
+}
+
+// TestPromoteFormerSource loses the new source after a switch, and promotes the former one.
+func TestPromoteFormerSource(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	_, err = p.doPromote(t, FailoverOptions{})
+	require.Equal(t, fault.Refused, fault.ClassOf(err), "the source is alive")
+	p.away = "dst"
+	_, err = p.doPromote(t, FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, zfs.RoleSource, p.role(t, "src/a").Kind)
+	require.Equal(t, "yes", p.Get("src/a", "mounted"))
+	p.away = ""
+	state := p.state()["dst/copy/a"]
+	require.ErrorContains(t, p.runJob(t, "home"), "the copy became the source", "both were the source")
+	require.Equal(t, state, p.state()["dst/copy/a"])
+	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+	require.Equal(t, zfs.RoleStandby, p.role(t, "dst/copy/a").Kind)
+	p.Write("src/a", []byte("two"))
+	require.NoError(t, p.runJob(t, "home"))
+	require.Equal(t, p.names("src/a"), p.names("dst/copy/a"))
+}
+
+// TestSwitchAnswerLost loses the answer to the last change of a switch. The same command completes it, and does not
+// switch back. The command after it does.
+func TestSwitchAnswerLost(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	around := p.Around
+	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+		err := around(ctx, op, names, do)
+		if p.role(t, "src/a").Kind == zfs.RoleStandby {
+			return errors.New("killed")
+		}
+		return err
+	}
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.Error(t, err)
+	p.Around = around
+	f, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Empty(t, f.Steps)
+	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
+}
+
+// TestDirectionWithoutRecords expects that the roles on the datasets decide, also if another host switched, so that the
+// records of this host have the other direction. A drill reads the copy that is one now.
+func TestDirectionWithoutRecords(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	mine := p.dir
+	p.dir = t.TempDir()
+	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	p.dir = mine
+	p.Write("dst/copy/a", []byte("two"))
+	preview, err := p.runner(t).Preview(t.Context(), p.jobs(t).Find("home"))
+	require.NoError(t, err)
+	require.Equal(t, []any{"dst/copy/a", "former-source", "src/a"}, []any{preview.Source, preview.Targets[0].Target, preview.Targets[0].To})
+	require.NoError(t, p.runJob(t, "home"))
+	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
+	p.dir = t.TempDir()
+	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	require.NoError(t, err)
+	p.dir = mine
+	_, err = p.runner(t).Prune(t.Context(), p.jobs(t).Find("home"), false, false)
+	require.NoError(t, err)
+	p.Write("src/a", []byte("three"))
+	require.NoError(t, p.runJob(t, "home"))
+	require.Equal(t, p.names("src/a"), p.names("dst/copy/a"))
 }

@@ -2,12 +2,10 @@ package runner
 
 import (
 	"context"
-	"sync"
+	"maps"
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/zfs"
 )
@@ -18,74 +16,74 @@ const maxRoleAge = 2 * time.Second
 
 // roles are the roles of sides. They are read in the background.
 type roles struct {
-	sides []*session.Side
-	read  []observedSide // complete after done
-	done  chan struct{}
-	stop  func() // cancels the queries and waits
+	read session.Roles // complete after done
+	done chan struct{}
+	stop func() // cancels the queries and waits
 }
 
 // readRoles starts to read the roles of sides of a job.
 func readRoles(ctx context.Context, s *session.Session, sides ...*session.Side) *roles {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &roles{sides: sides, read: make([]observedSide, len(sides)), done: make(chan struct{})}
+	r := &roles{done: make(chan struct{})}
 	r.stop = func() { cancel(); <-r.done }
-	var all sync.WaitGroup
-	for i, side := range sides {
-		all.Go(func() { r.read[i] = observeRole(ctx, side, s.Root(side).Name) })
-	}
-	go func() { all.Wait(); close(r.done) }()
+	go func() {
+		defer close(r.done)
+		r.read = s.ReadRoles(ctx, sides...)
+	}()
 	return r
 }
 
-// of returns the role of a side, the zero value if it was not read. A nil r has read none.
-func (r *roles) of(side *session.Side) observedSide {
+// wait returns the roles. A nil r has read none.
+func (r *roles) wait() session.Roles {
 	if r == nil {
-		return observedSide{}
+		return nil
 	}
 	<-r.done
-	for i, read := range r.sides {
-		if read == side {
-			return r.read[i]
-		}
-	}
-	return observedSide{}
+	return r.read
 }
 
-// judgeRoles refuses a run if a fail over changed the roles of the source or a copy. A host that could not be
-// reached counts as a side without a role: the run reports the error. It waits for the roles of the targets.
-func judgeRoles(s *session.Session, source observedSide, targets *roles) error {
-	if source.err != nil {
-		return source.err
+// turnError means that the roles on the datasets demand another direction than the records of this host.
+type turnError struct{ to session.Direction }
+
+func (e *turnError) Error() string { return "the roles of the job changed: run the same command again" }
+
+// judgeRoles refuses a run if the roles do not permit it. It returns a turnError if the run must go in another
+// direction. It waits for the roles of the targets.
+func judgeRoles(ctx context.Context, s *session.Session, source session.Role, targets *roles) error {
+	all := session.Roles{s.Source: source}
+	maps.Copy(all, targets.wait())
+	to, err := s.Direct(all)
+	if err != nil || to.Place == s.State.Place {
+		return err
 	}
-	if source.Role.Kind == zfs.RoleStandby && s.Scope.Naming() == nil && source.Role.Job != s.Job.Name {
-		source.Role = zfs.Role{} // a relay: it sends on what arrives
-	}
-	where := s.Source.Host.Label() + ":" + s.Root(s.Source).Name
-	if source.Role.Kind == zfs.RoleStandby {
-		reverse := source.Role.Job
-		if reverse == s.Job.Name {
-			reverse = replicate.ReverseName(reverse)
-		}
-		return fault.Refusef("to switch back: "+s.Env.Command("switch "+reverse)+"\nif its source is lost: "+s.Env.Command("promote "+reverse),
-			"%s became a copy %s: this job must not change it", where, source.Role.Describe())
-	}
-	for _, t := range s.Targets {
-		copied := targets.of(t)
-		if _, err := decide.NextRoles(decide.ObserveRoles(source.RoleSide, copied.RoleSide), decide.RunEvent); err != nil {
-			return refuseRole(s, err, t.Name, t.Host.Label()+":"+s.Root(t).Name, where, copied, source)
+	if to.Lost {
+		if _, elsewhere := session.OnThisHost(ctx, s.Written, to.Place); elsewhere && !s.RanHere(s.Written) {
+			return fault.Refusef("write the former source's host into the job file: source = \"HOST:"+s.Source.At.Name+"\"",
+				"job %q: target %q is this host, so that the job file is that of another host, whose source is not %s here", s.Job.Name, to.Place, s.Source.At)
 		}
 	}
-	// The source alone, also of a job without targets.
-	if _, err := decide.NextRoles(decide.ObserveRoles(source.RoleSide, decide.RoleSide{}), decide.RunEvent); err != nil {
-		return refuseRole(s, err, "", where, where, observedSide{}, source)
-	}
-	return nil
+	return &turnError{to}
 }
 
-// checkRoles reads and judges the roles of the source and of targets.
-func checkRoles(ctx context.Context, s *session.Session, targets []*session.Side) error {
+// suspect reports whether the role of the source alone does not show that it is the source.
+func suspect(s *session.Session, source session.Role) bool {
+	return source.Role.Kind == "" && (source.Copy || s.State.Place != "" || !source.Exists) || source.Role.Kind == zfs.RoleStandby && s.State.Place != ""
+}
+
+// checkRoles reads and judges the roles of the source and of targets. It returns the session in their direction, and
+// whether a fail over made its source the source.
+func checkRoles(ctx context.Context, s *session.Session, targets []*session.Side) (_ *session.Session, promoted bool, err error) {
 	defer s.Activity("reading the roles of source and copies")()
 	r := readRoles(ctx, s, append([]*session.Side{s.Source}, targets...)...)
 	defer r.stop()
-	return judgeRoles(s, r.of(s.Source), r)
+	source := r.wait()[s.Source]
+	err = judgeRoles(ctx, s, source, r)
+	if turned, is := err.(*turnError); is {
+		now, err := s.Turn(turned.to.Place, turned.to.Since)
+		if err != nil {
+			return s, false, err
+		}
+		return now, turned.to.Promoted, nil
+	}
+	return s, source.Role.Kind == zfs.RoleSource, err
 }

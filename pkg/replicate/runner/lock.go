@@ -20,9 +20,6 @@ type locked struct {
 // lock locks and opens a job. l is nil if the run ends there: refused, failed or, with a record, skipped because
 // of a pause.
 func (r *Runner) lock(ctx context.Context, j *replicate.Job, wait bool) (l *locked, skipped *statedir.Run, err error) {
-	if err := r.standby(j); err != nil {
-		return nil, nil, err
-	}
 	store, unlock, err := r.Env.LockStore(ctx, j, wait, "wait until it ends: "+r.Env.Command("run --wait "+j.Name))
 	if err != nil {
 		return nil, nil, err
@@ -67,6 +64,17 @@ type pass struct {
 	order   order
 	// ignoreWindows means that closed bandwidth windows stop no transfers.
 	ignoreWindows bool
+}
+
+// turn makes the run go in another direction.
+func (p *pass) turn(to session.Direction) error {
+	s, err := p.s.Turn(to.Place, to.Since)
+	if err != nil {
+		return err
+	}
+	p.s, p.rec.Source, p.rec.Targets = s, s.Job.Source, newRecord(s.Job, p.rec.Started).Targets
+	p.journal.Log("runs from %s, which became the source", s.Job.Source)
+	return nil
 }
 
 // newPass returns a run that starts now.

@@ -25,11 +25,13 @@ import (
 
 // Preview describes the next run of a job.
 type Preview struct {
-	Job       string   `json:"job"`
-	Source    string   `json:"source"`
-	Datasets  int      `json:"datasets"`
-	Local     bool     `json:"alone,omitempty"` // the job has no target
-	Snapshots []string `json:"snapshots"`       // that the run would take
+	Job    string `json:"job"`
+	Source string `json:"source"`
+	// Switched is when a fail over made a copy the source; zero: the direction is that of the job file.
+	Switched  time.Time `json:"switched,omitzero"`
+	Datasets  int       `json:"datasets"`
+	Local     bool      `json:"alone,omitempty"` // the job has no target
+	Snapshots []string  `json:"snapshots"`       // that the run would take
 	// Frozen lists the applications that the run would freeze.
 	Frozen   []freeze.Application `json:"frozen,omitempty"`
 	Targets  []*TargetPreview     `json:"targets"`
@@ -96,15 +98,20 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	if err != nil {
 		return nil, err
 	}
-	out := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*decision.Pruning{}}
+	disks := disk.Find(ctx, s, r.Env.Now().UTC().Truncate(time.Second), &sync.Mutex{}) // first: a command on a suspended pool would hang
+	s, promoted, roleErr := checkRoles(ctx, s, usable(disks, reachable(s, withheld(r.newPass(s, order{}), nil))))
+	j = s.Job
+	out := &Preview{Job: j.Name, Source: j.Source, Switched: s.State.PlaceSince, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*decision.Pruning{}}
 	var notifyErr error
 	if out.Notify, notifyErr = previewNotify(j); notifyErr != nil {
 		out.Error, out.Hint = notifyErr.Error(), fault.HintOf(notifyErr)
 	}
 	p := r.newPass(s, order{})
-	disks := disk.Find(ctx, s, p.rec.Started, p.ledger.Locker()) // first: a command on a suspended pool would hang
 	targets := usable(disks, reachable(s, withheld(p, nil)))
-	v, err := r.previewSource(ctx, p, targets)
+	var v *decision.Survey
+	if err = roleErr; err == nil {
+		v, err = previewSource(ctx, p, promoted)
+	}
 	if err != nil {
 		err = errors.Join(err, notifyErr)
 		out.Error, out.Hint = err.Error(), fault.HintOf(err)
@@ -144,25 +151,16 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	return out, ctx.Err()
 }
 
-// previewSource lists the source, and refuses what a run refuses.
-func (r *Runner) previewSource(ctx context.Context, p *pass, targets []*session.Side) (*decision.Survey, error) {
+// previewSource lists the source, and refuses what a run refuses. promoted reports that a fail over made it the source.
+func previewSource(ctx context.Context, p *pass, promoted bool) (*decision.Survey, error) {
 	v, err := survey(ctx, p.s, p.rec.Started)
-	if err == nil {
-		err = r.standby(p.s.Job)
-	}
 	if err != nil {
-		return nil, err
-	}
-	roles := readRoles(ctx, p.s, append(slices.Clone(targets), p.s.Source)...)
-	defer roles.stop()
-	source := roles.of(p.s.Source)
-	if err := judgeRoles(p.s, source, roles); err != nil {
 		return nil, err
 	}
 	if err := v.CheckTaking(); err != nil {
 		return nil, err
 	}
-	v.Promoted = source.Role.Kind == zfs.RoleSource
+	v.Promoted = promoted
 	return v, confirm(ctx, p.s, v, p.journal.Note)
 }
 

@@ -1,20 +1,21 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"strings"
-	"time"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/send"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/decision"
+	"zxfer/pkg/replicate/session"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -29,83 +30,61 @@ func (r *Runner) Promote(ctx context.Context, j *replicate.Job, o FailoverOption
 
 // failover locks a job, prepares a change of roles and calls do.
 func (r *Runner) failover(ctx context.Context, j *replicate.Job, o FailoverOptions, schema string, do func(context.Context, *failover) error) (*Failover, error) {
-	here, sourceUnknown := onThisHost(ctx, j, o.Target)
+	here, sourceUnknown := session.OnThisHost(ctx, j, o.Target)
 	sourceUnknown = sourceUnknown || o.SourceUnknown
-	w, unlock, err := r.lockRun(ctx, here, false, "wait until it ends, then run the same command again")
+	store, unlock, err := r.Env.LockStore(ctx, here, false, "wait until it ends, then run the same command again")
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if sourceUnknown && !o.SourceUnknown && w.session.State.LastRun != nil && w.session.State.LastRun.Source == j.Source {
-		sourceUnknown = false // this host ran the job: the source is here, too
+	s, err := r.Env.Open(here, store)
+	if err != nil {
+		return nil, err
 	}
-	f, err := w.newFailover(ctx, o, sourceUnknown, schema)
-	if err == nil {
+	if sourceUnknown && !o.SourceUnknown && s.RanHere(j) {
+		sourceUnknown = false // the source is here, too
+	}
+	f := &failover{options: o, verb: "promote", runs: failoverRuns{r}, session: s, sourceUnknown: sourceUnknown}
+	if schema == SwitchSchema {
+		f.verb = "switch"
+	}
+	if err = f.open(ctx); err == nil {
 		err = do(ctx, f)
 	}
 	err = replicate.InKeys(outcome.Settle(ctx, err))
-	f.result.Conclusion = outcome.Conclude(err, outcome.Done)
-	if err == nil && o.DryRun {
-		f.result.Outcome = outcome.Planned
-	}
-	return f.result, err
+	return f.result(schema, err), err
 }
 
-// onThisHost returns the job as this host sees it. On the host of a copy, the job file of the
-// source's host names this host in the target, and its source is not here.
-// It looks only at the named target, "" = the only one.
-func onThisHost(ctx context.Context, j *replicate.Job, target string) (_ *replicate.Job, sourceUnknown bool) {
-	from, err := endpoint.Parse(j.Source)
-	if err != nil || !from.Local() {
-		return j, false
-	}
-	here := *j
-	here.Targets = append([]replicate.Target{}, j.Targets...)
-	for i := range here.Targets {
-		t := &here.Targets[i]
-		if target != "" && t.Name != target {
-			continue
-		}
-		if at, err := endpoint.Parse(t.To); err == nil && !at.Local() && isThisHost(ctx, at.HostName()) {
-			at.Host = ""
-			t.To, sourceUnknown = at.String(), true
-		}
-	}
-	return &here, sourceUnknown
+// failoverRuns implements Runs.
+type failoverRuns struct{ r *Runner }
+
+// pass returns a run that no closed bandwidth window stops.
+func (f failoverRuns) pass(s *session.Session, o order) *pass {
+	p := f.r.newPass(s, o)
+	p.ignoreWindows = true
+	return p
 }
 
-// lookupTimeout limits the name lookup of a target's host.
-const lookupTimeout = 5 * time.Second
+// Survey implements Runs.
+func (f failoverRuns) Survey(ctx context.Context, s *session.Session) (*decision.Survey, error) {
+	return survey(ctx, s, f.r.Env.Now())
+}
 
-// isThisHost reports whether a name or address of a job file means this computer.
-func isThisHost(ctx context.Context, name string) bool {
-	if own, err := os.Hostname(); err == nil && (strings.EqualFold(name, own) || strings.EqualFold(name, replicate.ShortName(own))) {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, name)
-	if err != nil { // an alias of the ssh configuration
-		return false
-	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, a := range addresses {
-		for _, o := range own {
-			if n, ok := o.(*net.IPNet); ok && n.IP.Equal(a.IP) {
-				return true
-			}
-		}
-	}
-	return false
+// RunTo implements Runs.
+func (f failoverRuns) RunTo(ctx context.Context, s *session.Session, target string) (*statedir.Run, error) {
+	return complete(ctx, f.pass(s, order{only: target}))
+}
+
+// SendTo implements Runs.
+func (f failoverRuns) SendTo(ctx context.Context, s *session.Session, v *decision.Survey) (*send.BatchResult, error) {
+	b := sendAll(ctx, f.pass(s, order{}), v, nil, nil, func() error { return nil })[0]
+	return b.result, b.err
 }
 
 // promote plans the promotion and carries it out.
 func (f *failover) promote(ctx context.Context) error {
 	event := decide.PromoteEvent
-	if f.SourceAlive {
+	if f.options.SourceAlive {
 		event = decide.PromoteAnyway
 	}
 	if err := f.permit(event); err != nil {
@@ -114,7 +93,10 @@ func (f *failover) promote(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := cmp.Or(f.checkOtherCopies(ctx), f.requireOwner(ctx, f.t, f.copyRoot)); err != nil {
+	if err := f.checkOtherCopies(ctx); err != nil {
+		return err
+	}
+	if err := requireOwner(ctx, f.t, f.copyRoot); err != nil {
 		return err
 	}
 	if err := f.listCopy(ctx); err != nil {
@@ -130,11 +112,15 @@ func (f *failover) promote(ctx context.Context) error {
 	if err := f.planPromote(ctx); err != nil {
 		return err
 	}
-	f.nameReverse()
-	if f.DryRun {
+	f.adviseNext()
+	if f.options.DryRun {
 		return nil
 	}
-	return f.carryOut(ctx)
+	if err := f.carryOut(ctx); err != nil || f.sourceUnknown {
+		return err
+	}
+	f.recordDirection()
+	return nil
 }
 
 // checkOtherCopies refuses to make a copy the source if another one is the source already.
@@ -143,14 +129,13 @@ func (f *failover) checkOtherCopies(ctx context.Context) error {
 		if t == f.t || t.Target.Disk != nil || f.sourceUnknown && t.At.Local() { // a local target of another host
 			continue
 		}
-		at := t.Target.CopyOf(f.root, f.root)
-		o := observeRole(ctx, t, at)
+		o := f.session.ReadRole(ctx, t)
 		switch {
-		case o.err != nil:
-			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.Name, o.err)
+		case o.Err != nil:
+			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.Name, o.Err)
 		case o.Role.Kind == zfs.RoleSource:
-			return fault.Refusef("if that copy is not used, clear its role: "+t.Host.Command("zfs", "inherit", zfs.RoleProperty, o.at),
-				"target %s: its copy %s became the source %s", t.Name, at, o.Role.Describe())
+			return fault.Refusef("if that copy is not used, clear its role: "+t.Host.Command("zfs", "inherit", zfs.RoleProperty, o.At),
+				"target %s: its copy %s became the source %s", t.Name, o.Dataset, o.Role.Describe())
 		}
 	}
 	return nil
@@ -158,23 +143,25 @@ func (f *failover) checkOtherCopies(ctx context.Context) error {
 
 func (f *failover) planPromote(ctx context.Context) error {
 	if f.target.Role.Kind != zfs.RoleSource {
-		f.hold(f.t, f.copies(), nil)
+		f.hold(f.t, f.session.Job.Tag(f.t.Name), f.copies(), nil, func(names []string) {
+			f.session.State.MayHoldCopies(f.t.Name, names, func(copied string) string { return f.root + strings.TrimPrefix(copied, f.copyRoot) })
+		})
 		if err := f.holdSource(ctx); err != nil {
 			return err
 		}
 		f.restrict()
 		role := f.newRole(zfs.RoleSource, f.target.Role.ID)
-		f.set(f.t, f.copyRoot, map[string]string{zfs.RoleProperty: role.String()})
+		f.plan.set(f.t, f.copyRoot, map[string]string{zfs.RoleProperty: role.String()})
 	}
 	switch {
-	case f.source.err != nil:
-		f.note("the source cannot be reached: %v", f.source.err)
+	case f.source.Err != nil:
+		f.note("the source cannot be reached: %v", f.source.Err)
 	case f.sourceUnknown:
 		f.note("the job file does not name the source's host: its state is unknown")
 	case f.source.Reached && f.source.Exists && f.source.Role.Kind == "":
-		f.note("the source %s is still writable: stop its users", f.result.Source)
+		f.note("the source %s is still writable: stop its users", f.session.Job.Source)
 	}
-	return f.planTakeover(ctx, recorded)
+	return f.planTakeover(ctx, replicate.Recorded)
 }
 
 // holdSource holds the common snapshots of a source that can be reached.
@@ -182,7 +169,7 @@ func (f *failover) holdSource(ctx context.Context) error {
 	if !f.source.Reached || !f.source.Exists {
 		return nil
 	}
-	l, err := f.jobRun.session.Source.List(ctx, hosts.ListQuery{Dataset: f.root, Recursive: f.session.Job.Recursive, Versions: true, NoAncestors: true})
+	l, err := f.session.Source.List(ctx, hosts.ListQuery{Dataset: f.root, Recursive: f.session.Job.Recursive, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
@@ -192,38 +179,28 @@ func (f *failover) holdSource(ctx context.Context) error {
 			guids[v.GUID] = true
 		}
 	}
-	f.hold(f.jobRun.session.Source, l.Datasets, guids)
+	f.hold(f.session.Source, f.session.Job.Tag(f.t.Name), l.Datasets, guids, func(names []string) { f.session.State.MayHold(f.t.Name, names) })
 	return nil
 }
 
-// nameReverse adds the reverse job to the result, as far as the addresses are known.
-func (f *failover) nameReverse() {
-	to := f.jobRun.session.Source.At
-	if f.sourceUnknown {
-		o, known, err := recorded(f.listed.Datasets[0])
-		if !known || err != nil || o.Host == "" {
-			return
-		}
-		at, err := endpoint.Parse(o.Host + ":" + to.Name)
-		if err != nil {
-			return
-		}
-		to = at
+// adviseNext adds the commands for the return of the former source.
+func (f *failover) adviseNext() {
+	job := f.session.Job.Name
+	if len(f.session.Written.Targets) > 1 {
+		job += " " + f.t.Target.Pair()
 	}
-	j, err := f.session.Job.Reverse(f.t.Target, f.copyEndpoint(), to)
-	if err != nil {
-		f.note("%v", err)
+	if !f.sourceUnknown {
+		f.next = append(f.next, "when the former source returns, make it a copy: "+f.session.Env.Command("switch "+job))
 		return
 	}
-	f.result.ReverseName, f.result.ReverseText = j.Name, j.PrintedText()
-	job, where, again := f.session.Job.Name, "", f.Env.Command
-	if len(f.session.Targets) > 1 {
-		job += " " + f.t.Name
+	o, known, err := replicate.Recorded(f.listed.Datasets[0])
+	if !known || err != nil || o.Host == "" {
+		return
 	}
-	if f.sourceUnknown {
-		where, again = ", on its host", func(args string) string { return "zxfer replicate " + args } // its job file may have another path
+	if !f.options.SourceUnknown {
+		f.next = append(f.next, fmt.Sprintf("to run the job here, write into the job file: source = %q", o.Host+":"+f.root))
 	}
-	f.result.Next = append(f.result.Next, "when the former source returns, make it a copy"+where+": "+again("switch "+job))
+	f.next = append(f.next, "when the former source returns, make it a copy, on its host: zxfer replicate switch "+job) // its job file may have another path
 }
 
 // poolStatistics has a directory for each imported pool, also for unprivileged users.
@@ -263,7 +240,7 @@ func (r *Runner) refuseUnnamed(ctx context.Context, name string, pools []string)
 		for _, d := range l.Datasets {
 			text := ""
 			role, roleErr := zfs.RoleIn(d.Properties)
-			if o, known, err := recorded(d); known && err == nil && o.Job == name {
+			if o, known, err := replicate.Recorded(d); known && err == nil && o.Job == name {
 				source := o.Source
 				if o.Host != "" && !strings.Contains(source, ":") {
 					source = o.Host + ":" + source
@@ -302,7 +279,7 @@ func (r *Runner) JobOfCopy(ctx context.Context, name, dataset string) (*replicat
 	if d == nil || len(l.Datasets) == 0 {
 		return nil, fault.Refusef("list the copies of this host: "+zfs.CommandLine([]string{"zfs", "get", "-s", "local", "-o", "name,value", zfs.OriginProperty}), "%s: no such dataset", dataset)
 	}
-	o, known, err := recorded(d)
+	o, known, err := replicate.Recorded(d)
 	if role, roleErr := zfs.RoleIn(d.Properties); !known && err == nil && roleErr == nil && role.Job == name {
 		o, known = zfs.Origin{Job: role.Job, Target: role.Target}, true
 	}

@@ -27,7 +27,7 @@ func protect(ctx context.Context, p *pass, t *session.Side, v *decision.Survey, 
 	s := v.StepsOf(planned)
 	expectStreams(p, t.Name, planned, s)
 	defer p.s.Env.ReportTo(p.s.Job.Name, t.Name).Activity(p.s.Job.Name + ": placing holds and bookmarks before sending to " + t.Name)()
-	hold, bookmark := holdStep(replicate.Tag(p.s.Job.Name, t.Name), s.Hold), bookmarkStep(s.Names())
+	hold, bookmark := holdStep(p.s.Job.Tag(t.Name), s.Hold), bookmarkStep(s.Names())
 	runSteps(ctx, p.s.Source, present(hold, bookmark))
 	p.ledger.Confirm(func(st *statedir.State) { st.Unheld(t.Name, hold.unheld()) })
 	if hold.done() {

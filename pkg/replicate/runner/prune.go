@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -27,9 +28,6 @@ import (
 // would destroy. Otherwise it refuses a job whose runs or transfers are paused. With beyond, the
 // limit of one run does not apply. Otherwise, if any side exceeds the limit, Prune destroys nothing.
 func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*decision.Pruning, error) {
-	if err := r.standby(j); err != nil {
-		return nil, err
-	}
 	if p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); !dryRun && (err != nil || p.State(r.Env.Now()).Active()) {
 		if err == nil {
 			err = p.Refusal(j.Name, r.Env.ResumeCommand(j, p), "", session.Stamp)
@@ -45,12 +43,12 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	if err != nil {
 		return nil, err
 	}
-	p := r.newPass(s, order{})
-	disks := disk.Find(ctx, s, p.rec.Started, p.ledger.Locker()) // first: a command on a suspended pool would hang
-	found, err := survey(ctx, s, p.rec.Started)
-	if err == nil {
-		err = checkRoles(ctx, s, usable(disks, s.Targets))
+	disks := disk.Find(ctx, s, r.Env.Now().UTC().Truncate(time.Second), &sync.Mutex{}) // first: a command on a suspended pool would hang
+	if s, _, err = checkRoles(ctx, s, usable(disks, s.Targets)); err != nil {
+		return nil, err
 	}
+	p := r.newPass(s, order{})
+	found, err := survey(ctx, s, p.rec.Started)
 	if err != nil {
 		return nil, err
 	}

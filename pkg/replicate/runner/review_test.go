@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decision"
+	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
@@ -129,7 +130,7 @@ func reviewed(t *testing.T, n int) func() {
 	scope, err := j.Scope()
 	require.NoError(t, err)
 	v := &decision.Survey{Job: j, Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "src", Source: &zfs.Listing{Root: "src"}}
-	b := &batch{to: &side{Name: "t"}, result: &send.BatchResult{}}
+	b := &batch{to: &session.Side{Name: "t"}, result: &send.BatchResult{}}
 	p, st := &plan.Plan{}, plan.State{}
 	for i := range n {
 		d := &zfs.Dataset{Name: fmt.Sprintf("src/%06d", i), GUID: uint64(i + 1)}

@@ -55,6 +55,12 @@ func work(ctx context.Context, p *pass) error {
 	held := withheld(p, nil)
 	defer connectHosts(ctx, p.s, held)()
 	ready, err := prepare(ctx, p, held)
+	if turned, is := err.(*turnError); is { // nothing has changed yet
+		if err = p.turn(turned.to); err == nil {
+			held = withheld(p, nil)
+			ready, err = prepare(ctx, p, held)
+		}
+	}
 	disks := attachDisks(ctx, p, held) // after the snapshots, which do not wait for a silent host
 	var asked *damage.Check
 	if err == nil {
@@ -77,7 +83,7 @@ func work(ctx context.Context, p *pass) error {
 
 // prepared is the source after its snapshots were taken.
 type prepared struct {
-	source observedSide
+	source session.Role
 	survey *decision.Survey         // nil if the source could not be listed
 	cache  *statedir.UnchangedCache // of earlier runs
 	taken  snapshots
@@ -89,8 +95,17 @@ func prepare(ctx context.Context, p *pass, held map[string]string) (*prepared, e
 	ready := &prepared{cache: p.s.Store.UnchangedCache(p.s.Job)}
 	began, role := time.Now(), readRoles(ctx, p.s, p.s.Source)
 	defer role.stop()
+	copies := func() *roles { // of the targets, except disks: their copies cannot become the source
+		onDisks := func(t *session.Side) bool { return t.Target.Disk != nil }
+		return readRoles(ctx, p.s, slices.DeleteFunc(reachable(p.s, held), onDisks)...)
+	}
 	v, err := observeSource(ctx, p, held, ready.cache)
-	if err != nil {
+	if err != nil { // the source may be missing because a copy is the source
+		targets := copies()
+		defer targets.stop()
+		if turned, is := judgeRoles(ctx, p.s, role.wait()[p.s.Source], targets).(*turnError); is {
+			return ready, turned
+		}
 		return ready, err
 	}
 	if time.Since(began) > maxRoleAge {
@@ -98,13 +113,12 @@ func prepare(ctx context.Context, p *pass, held map[string]string) (*prepared, e
 		defer role.stop()
 	}
 	ready.survey, p.rec.Datasets = v, len(v.Source.Datasets)+len(v.Unchanged)
-	ready.source = role.of(p.s.Source)
-	err = judgeRoles(p.s, ready.source, nil)
-	if last := p.s.State.LastRun; err != nil || last != nil && last.Error != "" {
-		onDisks := func(t *session.Side) bool { return t.Target.Disk != nil } // their copies cannot become the source
-		targets := readRoles(ctx, p.s, slices.DeleteFunc(reachable(p.s, held), onDisks)...)
+	ready.source = role.wait()[p.s.Source]
+	err = judgeRoles(ctx, p.s, ready.source, nil)
+	if last := p.s.State.LastRun; err != nil || suspect(p.s, ready.source) || last != nil && last.Error != "" {
+		targets := copies()
 		defer targets.stop()
-		err = judgeRoles(p.s, ready.source, targets)
+		err = judgeRoles(ctx, p.s, ready.source, targets)
 	}
 	if err == nil {
 		err = v.CheckTaking()
@@ -126,7 +140,7 @@ func deliver(ctx context.Context, p *pass, held map[string]string, ready *prepar
 	roles := readRoles(ctx, p.s, usable(disks, reachable(p.s, held))...)
 	defer roles.stop()
 	permit := func() error {
-		err := judgeRoles(p.s, ready.source, roles)
+		err := judgeRoles(ctx, p.s, ready.source, roles)
 		if ready.taken.count > 0 {
 			err = ends.Changed(err)
 		}
@@ -136,6 +150,7 @@ func deliver(ctx context.Context, p *pass, held map[string]string, ready *prepar
 		return nil, err
 	}
 	v := ready.survey
+	p.ledger.Confirm(func(st *statedir.State) { st.Switch = "" })
 	v.Promoted = ready.source.Role.Kind == zfs.RoleSource // the listing may lack an unchanged root
 	if err := confirm(ctx, p.s, v, p.journal.Note); err != nil {
 		return nil, err

@@ -2,12 +2,10 @@ package runner
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
 
@@ -49,17 +47,6 @@ func (f *failover) planSettings(all []*takenOver) {
 			f.note("%s: not set on the new source: %s; its source had them", c.Name, strings.Join(open, ", "))
 		}
 	}
-}
-
-// settingsOf returns the settings to record of a source dataset, without properties that the target excludes or
-// sets itself.
-func settingsOf(t *replicate.Target, d *zfs.Dataset, root bool) zfs.Settings {
-	s := zfs.SettingsOf(d, root)
-	maps.DeleteFunc(s, func(name, _ string) bool {
-		_, own := t.Properties.Set[name]
-		return own || slices.Contains(t.Properties.Exclude, name)
-	})
-	return s
 }
 
 // fitsLimit reports whether a recorded limit may be set: the copy has no local limit, and its data fits.

@@ -15,7 +15,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
@@ -64,7 +63,7 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 
 // holdsOfRenamed is holdsAt for the trees that a switch or a run renamed, and that had the name of p. It
 // skips trees that another place contains. A restricted key for p does not list them.
-func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *side, places []*side, release bool) (out []*HeldSnapshot, err error) {
+func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *session.Side, places []*session.Side, release bool) (out []*HeldSnapshot, err error) {
 	parent := zfs.ParentOf(p.At.Name)
 	if parent == "" { // a pool is never renamed
 		return nil, nil
@@ -76,7 +75,7 @@ func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *side,
 	}
 	for _, d := range l.Datasets {
 		before, renamed := zfs.NameBeforeRename(d.Name)
-		listed := slices.ContainsFunc(places, func(o *side) bool { return o.At.Host == p.At.Host && strings.HasPrefix(d.Name, o.At.Name+"/") })
+		listed := slices.ContainsFunc(places, func(o *session.Side) bool { return o.At.Host == p.At.Host && strings.HasPrefix(d.Name, o.At.Name+"/") })
 		if !renamed || before != p.At.Name || listed || err != nil {
 			continue
 		}
@@ -91,7 +90,7 @@ func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *side,
 
 // places returns the sources and targets of the file's jobs, and of recorded jobs that are no
 // longer in the file. An error concerns one place: the others are valid.
-func (r *Runner) places(f *replicate.File) (out []*side, errs []error) {
+func (r *Runner) places(f *replicate.File) (out []*session.Side, errs []error) {
 	add := func(source, e string, tr *replicate.Transfer) error {
 		p, err := session.NewSide(r.Env.Hosts, "", e, tr)
 		if err != nil {
@@ -106,7 +105,7 @@ func (r *Runner) places(f *replicate.File) (out []*side, errs []error) {
 				return err
 			}
 		}
-		if !slices.ContainsFunc(out, func(o *side) bool { return o.At == p.At }) {
+		if !slices.ContainsFunc(out, func(o *session.Side) bool { return o.At == p.At }) {
 			out = append(out, p)
 		}
 		return nil
@@ -147,7 +146,7 @@ func (r *Runner) places(f *replicate.File) (out []*side, errs []error) {
 	return out, errs
 }
 
-func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {
+func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *session.Side, release bool) ([]*HeldSnapshot, error) {
 	l, err := p.List(ctx, hosts.ListQuery{Dataset: p.At.Name, Recursive: true, Versions: true})
 	if err != nil {
 		return nil, err
@@ -194,28 +193,6 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 	return out, nil
 }
 
-// replaced reports whether the reverse job of a standby job has brought all its copies up to date since the
-// standby job's last run. The holds of the standby job are stale then: the holds of the reverse job keep the
-// common snapshots.
-func (r *Runner) replaced(f *replicate.File, j *replicate.Job, t *replicate.Target, ran *statedir.Run) bool {
-	from, err := endpoint.Parse(j.Source)
-	to, terr := endpoint.Parse(t.To)
-	if !j.Standby || err != nil || terr != nil {
-		return false
-	}
-	reverse := f.FindReverse(endpoint.Endpoint{Host: to.Host, Name: t.CopyOf(from.Name, from.Name)}, from)
-	if reverse == nil || reverse.Standby {
-		return false
-	}
-	st, err := statedir.Peek(r.Env.StateDir, reverse.Name).State()
-	if err != nil || st.LastRun == nil || !st.LastRun.Succeeded() || ran != nil && !st.LastRun.Started.After(ran.Started) {
-		return false
-	}
-	return !slices.ContainsFunc(st.LastRun.Targets, func(t *statedir.TargetRun) bool { // "" after a pause
-		return t.Outcome != outcome.Done && t.Outcome != outcome.UpToDate
-	})
-}
-
 // neededHolds returns, by tag, whether a job of the file needs its hold on a snapshot. No hold of a job whose state
 // cannot be read is known to be stale.
 func (r *Runner) neededHolds(f *replicate.File) map[string]func(snapshot string) bool {
@@ -223,15 +200,16 @@ func (r *Runner) neededHolds(f *replicate.File) map[string]func(snapshot string)
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
 		st, err := statedir.Peek(r.Env.StateDir, j.Name).State()
+		if err == nil {
+			var turned *replicate.Job
+			if turned, err = j.From(st.Place); err == nil {
+				j = turned
+			}
+		}
 		for k := range j.Targets {
 			t := &j.Targets[k]
-			switch tag := replicate.Tag(j.Name, t.Name); {
-			case err != nil:
-				out[tag] = func(string) bool { return true }
-			case r.replaced(f, j, t, st.LastRun):
-				out[tag] = func(string) bool { return false }
-			default:
-				out[tag] = st.NeededHolds(j, t)
+			if out[j.Tag(t.Name)] = func(string) bool { return true }; err == nil {
+				out[j.Tag(t.Name)] = st.NeededHolds(j, t)
 			}
 		}
 	}
@@ -243,7 +221,7 @@ const readCloneAge = 24 * time.Hour
 
 // clonesAt returns the drill clones of snapshots. Clones of jobs in the file are not stale: a
 // drill uses them, or the next drill removes them.
-func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snapshots []string, release bool) ([]*HeldSnapshot, error) {
+func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *session.Side, snapshots []string, release bool) ([]*HeldSnapshot, error) {
 	found, err := p.Properties(ctx, snapshots, "clones")
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
@@ -32,17 +30,17 @@ var switchSnapshot = regexp.MustCompile(`^` + switchPrefix + `[0-9a-f]{16}$`)
 
 // Switch swaps the roles of a job's source and a copy. The source becomes read-only, the last
 // increment is sent, the copy becomes the source, and the source becomes its copy. At no time are
-// both writable. After an interruption at any step, the same call completes it.
-func (r *Runner) Switch(ctx context.Context, j *replicate.Job, file *JobFile, o FailoverOptions) (*Failover, error) {
+// both writable. After an interruption at any step, the same call completes it. After a complete switch, the same
+// call switches back.
+func (r *Runner) Switch(ctx context.Context, j *replicate.Job, o FailoverOptions) (*Failover, error) {
 	if p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); !o.DryRun && !o.Abort && (err != nil || p.State(r.Env.Now()).Active()) {
 		if err == nil {
 			err = p.Refusal(j.Name, r.Env.ResumeCommand(j, p), "", session.Stamp)
 		}
 		return nil, err
 	}
-	r.IgnorePause = true // a closed bandwidth window does not stop a switch
 	return r.failover(ctx, j, o, SwitchSchema, func(ctx context.Context, f *failover) error {
-		s := &roleSwitch{failover: f, file: file}
+		s := &roleSwitch{f: f}
 		if o.Abort {
 			return s.abort(ctx)
 		}
@@ -50,10 +48,9 @@ func (r *Runner) Switch(ctx context.Context, j *replicate.Job, file *JobFile, o 
 	})
 }
 
-// roleSwitch is a planned fail over.
+// roleSwitch is a planned switch.
 type roleSwitch struct {
-	*failover
-	file   *JobFile
+	f      *failover
 	id     string
 	reads  zfs.Listing // the source and its descendants
 	v      *decision.Survey
@@ -63,16 +60,27 @@ type roleSwitch struct {
 }
 
 func (s *roleSwitch) run(ctx context.Context) error {
-	if err := s.permit(decide.SwitchEvent); err != nil {
+	f := s.f
+	if f.completed() { // only the answer to the last change was lost
+		f.session.State.Switch = ""
+		return f.session.Store.Save(f.session.State)
+	}
+	if err := f.permit(decide.SwitchEvent); err != nil {
 		return err
 	}
-	if s.sourceUnknown {
-		return fault.Refusef("run it on the source's host: "+s.Env.Command("switch "+s.session.Job.Name), "job %q: this host does not know the address of the source", s.session.Job.Name)
+	if f.sourceUnknown {
+		return fault.Refusef("run it on the source's host: "+f.session.Env.Command("switch "+f.session.Job.Name), "job %q: this host does not know the address of the source", f.session.Job.Name)
 	}
-	if err := cmp.Or(s.checkOtherCopies(ctx), s.requireOwner(ctx, s.t, s.copyRoot), s.requireOwner(ctx, s.jobRun.session.Source, s.root)); err != nil {
+	if _, err := f.session.Written.From(f.nextPlace()); err != nil {
 		return err
 	}
-	if err := s.planFile(); err != nil {
+	if err := f.checkOtherCopies(ctx); err != nil {
+		return err
+	}
+	if err := requireOwner(ctx, f.t, f.copyRoot); err != nil {
+		return err
+	}
+	if err := requireOwner(ctx, f.session.Source, f.root); err != nil {
 		return err
 	}
 	if err := s.list(ctx); err != nil {
@@ -81,7 +89,7 @@ func (s *roleSwitch) run(ctx context.Context) error {
 	if err := s.checkRaw(ctx); err != nil {
 		return err
 	}
-	switch s.state {
+	switch f.state {
 	case decide.Normal, decide.Handover:
 		return s.handOver(ctx)
 	default: // the copy is the source already
@@ -91,35 +99,38 @@ func (s *roleSwitch) run(ctx context.Context) error {
 
 // list lists both sides with all versions.
 func (s *roleSwitch) list(ctx context.Context) (err error) {
-	s.jobRun.session.Source.Host.Sync(ctx, s.root)
-	if s.v, err = survey(ctx, s.session, s.Env.Now()); err != nil {
+	s.f.session.Source.Host.Sync(ctx, s.f.root)
+	if s.v, err = s.f.runs.Survey(ctx, s.f.session); err != nil {
 		return err
 	}
 	s.reads = *s.v.Source
-	s.reads.Datasets = s.v.DatasetsFor(s.t.Name)
-	if !s.session.Job.Recursive { // descendants become read-only, and are unmounted, with the source
-		below, err := s.jobRun.session.Source.List(ctx, hosts.ListQuery{Dataset: s.root, Recursive: true, NoAncestors: true})
+	s.reads.Datasets = s.v.DatasetsFor(s.f.t.Name)
+	if !s.f.session.Job.Recursive { // descendants become read-only, and are unmounted, with the source
+		below, err := s.f.session.Source.List(ctx, hosts.ListQuery{Dataset: s.f.root, Recursive: true, NoAncestors: true})
 		if err != nil {
 			return err
 		}
 		s.v.All = below.Datasets
 	}
-	if s.TargetLost {
+	if s.f.options.TargetLost {
 		return nil
 	}
-	if err = s.listCopy(ctx); err != nil {
+	if err = s.f.listCopy(ctx); err != nil {
 		return err
 	}
-	s.freed = map[string]bool{}
-	a, errA := s.jobRun.session.Source.Host.Facts(ctx)
-	b, errB := s.t.Host.Facts(ctx)
-	if errA != nil || errB != nil {
-		return cmp.Or(errA, errB)
+	s.f.freed = map[string]bool{}
+	a, err := s.f.session.Source.Host.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	b, err := s.f.t.Host.Facts(ctx)
+	if err != nil {
+		return err
 	}
 	if same, _ := hosts.SameKernel(a, b); same {
 		for _, d := range s.v.All {
 			if d.Get("mounted") == "yes" {
-				s.freed[d.Get("mountpoint")] = true
+				s.f.freed[d.Get("mountpoint")] = true
 			}
 		}
 	}
@@ -134,10 +145,10 @@ var rawBackFixed = zfs.Release{2, 1, 3}
 
 // checkRaw refuses a switch after which encrypted data could not be sent back safely.
 func (s *roleSwitch) checkRaw(ctx context.Context) error {
-	if !slices.ContainsFunc(s.reads.Datasets, (*zfs.Dataset).Encrypted) || s.t.Transfer.Decrypt {
+	if !slices.ContainsFunc(s.reads.Datasets, (*zfs.Dataset).Encrypted) || s.f.t.Transfer.Decrypt {
 		return nil
 	}
-	for _, side := range []*side{s.jobRun.session.Source, s.t} {
+	for _, side := range []*session.Side{s.f.session.Source, s.f.t} {
 		f, err := side.Host.Facts(ctx)
 		if err != nil {
 			return err
@@ -152,66 +163,130 @@ func (s *roleSwitch) checkRaw(ctx context.Context) error {
 
 // handOver plans and carries out a switch from the start, or from the handover.
 func (s *roleSwitch) handOver(ctx context.Context) error {
-	s.id, s.before = newRoleID(), s.source.Role.ID
-	if s.state == decide.Handover {
-		s.id, s.before = s.source.Role.ID, s.source.Role.Before
+	s.id, s.before = newRoleID(), s.f.source.Role.ID
+	if s.f.state == decide.Handover {
+		s.id, s.before = s.f.source.Role.ID, s.f.source.Role.Before
 	}
 	if err := s.checkVolumes(ctx); err != nil {
 		return err
 	}
 	// A preliminary plan finds most refusals before anything changes.
-	s.willRecord = true
-	if err := s.planTakeover(ctx, s.sourceRecord); err != nil {
+	s.f.willRecord = true
+	if err := s.f.planTakeover(ctx, s.sourceRecord); err != nil {
 		return err
 	}
-	if s.state == decide.Normal {
+	if s.f.state == decide.Normal {
 		if err := s.checkBlockSizes(ctx); err != nil {
 			return err
 		}
 	}
-	takeover, next := s.result.Steps, s.result.Next
-	s.result.Steps, s.result.Next = nil, []string{}
+	takeover, next := s.f.plan, s.f.next
+	s.f.plan, s.f.next = changes{}, nil
 	s.planHandover()
 	s.noteOthers()
 	s.noteProperties(ctx)
-	if s.DryRun {
+	if s.f.options.DryRun {
 		s.planCopyRole()
-		s.result.Steps, s.result.Next = append(s.result.Steps, takeover...), append(s.result.Next, next...)
+		s.f.plan.all, s.f.next = append(s.f.plan.all, takeover.all...), append(s.f.next, next...)
 		s.planEnd()
 		return nil
 	}
-	if err := s.carryOut(ctx); err != nil { // the copy may have new datasets now
+	if err := s.f.carryOut(ctx); err != nil { // the copy may have new datasets now
 		return err
 	}
-	s.willRecord = false
+	s.f.willRecord = false
 	s.planCopyRole()
-	if err := s.planTakeover(ctx, recorded); err != nil {
+	if err := s.f.planTakeover(ctx, replicate.Recorded); err != nil {
 		return err
 	}
 	s.planEnd()
-	return s.carryOut(ctx)
+	return s.finish(ctx)
 }
 
 // planCopyRole plans that the copy becomes the source. After that step, a switch cannot be aborted.
 func (s *roleSwitch) planCopyRole() {
-	s.restrict()
-	s.target.Role = s.role(zfs.RoleSource)
-	s.set(s.t, s.copyRoot, map[string]string{zfs.RoleProperty: s.target.Role.String()})
+	s.f.restrict()
+	s.f.target.Role = s.role(zfs.RoleSource)
+	s.f.plan.set(s.f.t, s.f.copyRoot, map[string]string{zfs.RoleProperty: s.f.target.Role.String()})
 }
 
-// planEnd plans the steps after the copy is writable: the source becomes its copy.
+// planEnd plans the steps after the copy is mounted: the source becomes its copy. Its role is the last change: from then
+// on, the same command switches back.
 func (s *roleSwitch) planEnd() {
-	s.planStandby()
+	s.planUnmountable()
+	s.planFlags()
+	s.planOthers()
 	s.planCleanup()
-	s.addFileStep()
+	if s.f.waits {
+		s.f.note("%s becomes a copy when the new source is mounted; until then, no run is permitted", s.f.session.Job.Source)
+		return
+	}
+	role := s.f.target.Role
+	role.Kind = zfs.RoleStandby
+	s.f.plan.set(s.f.session.Source, s.f.root, map[string]string{zfs.RoleProperty: role.String()})
+	last := s.f.plan.all[len(s.f.plan.all)-1]
+	set := last.do
+	last.do = func(ctx context.Context) error {
+		if err := s.f.expect(role.ID); err != nil {
+			return err
+		}
+		return set(ctx)
+	}
+}
+
+// planOthers plans to move the holds of the other targets from the source to the new source, as far as it has their
+// common snapshots.
+func (s *roleSwitch) planOthers() {
+	f := s.f
+	for _, t := range f.session.Targets {
+		if t == f.t {
+			continue
+		}
+		bases, release, lacking := map[uint64]bool{}, []string{}, 0
+		for _, d := range s.reads.Datasets {
+			known := f.session.State.Datasets[d.Name]
+			if known == nil || known.Targets[t.Name] == nil || known.Targets[t.Name].BaseGUID == 0 {
+				continue
+			}
+			a, copied := known.Targets[t.Name], f.listed.Find(f.copyRoot+strings.TrimPrefix(d.Name, f.root))
+			if copied == nil {
+				lacking++
+			} else if _, has := copied.SnapshotOf(a.BaseGUID); !has {
+				lacking++
+			} else {
+				bases[a.BaseGUID] = true
+				for _, h := range a.Held {
+					if h.Source != "" {
+						release = append(release, h.Source)
+					}
+				}
+			}
+		}
+		if lacking > 0 {
+			f.note("target %s: its last common snapshot of %s is not on the new source: the next run sends from an older one, or refuses", t.Name, english.Plural(lacking, "dataset", ""))
+		}
+		if len(bases) == 0 {
+			continue
+		}
+		tag := f.session.Job.Tag(t.Name)
+		f.hold(f.t, tag, f.copies(), bases, func(names []string) {
+			f.session.State.Turn(f.nextPlace(), f.session.Env.Now())
+			f.session.State.MayHold(t.Name, names)
+		})
+		if len(release) > 0 {
+			f.plan.add(f.session.Source, "release "+english.Plural(len(release), "hold", "")+" for target "+t.Name, func(ctx context.Context) error {
+				return f.session.Source.Release(ctx, tag, release)
+			})
+		}
+	}
 }
 
 // role returns the role of a side in this switch.
 func (s *roleSwitch) role(kind zfs.RoleKind) zfs.Role {
-	r := s.newRole(kind, s.before)
+	r := s.f.newRole(kind, s.before)
 	r.ID = s.id
-	if s.state == decide.Handover {
-		r.Since = s.source.Role.Since
+	if s.f.state == decide.Handover {
+		r.Since = s.f.source.Role.Since
 	}
 	return r
 }
@@ -219,17 +294,17 @@ func (s *roleSwitch) role(kind zfs.RoleKind) zfs.Role {
 // sourceRecord returns the properties of the source of a copy: the recorded ones if the source is
 // read-only because of the handover.
 func (s *roleSwitch) sourceRecord(copied *zfs.Dataset) (o zfs.Origin, known bool, err error) {
-	d := s.reads.Find(s.root + strings.TrimPrefix(copied.Name, s.copyRoot))
+	d := s.reads.Find(s.f.root + strings.TrimPrefix(copied.Name, s.f.copyRoot))
 	if d == nil {
 		return o, false, nil
 	}
-	if s.state != decide.Normal {
-		o, known, err = recorded(d)
+	if s.f.state != decide.Normal {
+		o, known, err = replicate.Recorded(d)
 	}
-	if err == nil && !known && (s.state == decide.Normal || d.Name != s.root) {
-		o, known = zfs.OriginOf(d, d.Name == s.root), true
+	if err == nil && !known && (s.f.state == decide.Normal || d.Name != s.f.root) {
+		o, known = zfs.OriginOf(d, d.Name == s.f.root), true
 	}
-	o.Settings = settingsOf(s.t.Target, d, d.Name == s.root)
+	o.Settings = s.f.t.Target.SettingsOf(d, d.Name == s.f.root)
 	return o, known, err
 }
 
@@ -241,16 +316,16 @@ func (s *roleSwitch) checkVolumes(ctx context.Context) error {
 			paths = append(paths, zfs.DeviceOf(d.Name))
 		}
 	}
-	if len(paths) == 0 || s.jobRun.session.Source.Host.Require(ctx, hosts.OpInUse) != nil {
+	if len(paths) == 0 || s.f.session.Source.Host.Require(ctx, hosts.OpInUse) != nil {
 		return nil
 	}
-	found, err := hosts.Call(ctx, s.jobRun.session.Source, hosts.OpInUse, paths)
+	found, err := hosts.Call(ctx, s.f.session.Source, hosts.OpInUse, paths)
 	if err != nil {
 		return err
 	}
 	for _, path := range paths {
 		if why := found[path]; why != "" {
-			return fault.Refusef("stop its user; lsblk and fuser -vm show it", "%s: %s %s", s.jobRun.session.Source.Host.Label(), path, why)
+			return fault.Refusef("stop its user; lsblk and fuser -vm show it", "%s: %s %s", s.f.session.Source.Host.Label(), path, why)
 		}
 	}
 	return nil
@@ -258,11 +333,6 @@ func (s *roleSwitch) checkVolumes(ctx context.Context) error {
 
 // noteOthers notes what the switch does not cover.
 func (s *roleSwitch) noteOthers() {
-	for _, t := range s.session.Targets {
-		if t != s.t {
-			s.note("target %s gets no new snapshots until you switch back, or add it to %s", t.Name, s.result.ReverseName)
-		}
-	}
 	var outside []string
 	for _, d := range s.v.All {
 		if s.reads.Find(d.Name) == nil {
@@ -270,7 +340,7 @@ func (s *roleSwitch) noteOthers() {
 		}
 	}
 	if len(outside) > 0 {
-		s.note("the copy does not have %s: it becomes read-only and is unmounted", strings.Join(shorten(outside), ", "))
+		s.f.note("the copy does not have %s: it becomes read-only and is unmounted", strings.Join(shorten(outside), ", "))
 	}
 }
 
@@ -279,20 +349,23 @@ func (s *roleSwitch) noteOthers() {
 func (s *roleSwitch) noteProperties(ctx context.Context) {
 	var names, copies []string
 	for _, d := range s.reads.Datasets {
-		names, copies = append(names, d.Name), append(copies, s.copyRoot+strings.TrimPrefix(d.Name, s.root))
+		names, copies = append(names, d.Name), append(copies, s.f.copyRoot+strings.TrimPrefix(d.Name, s.f.root))
 	}
-	here, err := s.jobRun.session.Source.Host.Properties(ctx, names, nil)
-	there, failed := s.t.Host.Properties(ctx, copies, nil)
-	if err = cmp.Or(err, failed); err != nil {
-		s.note("the properties that the new source lacks are unknown: %v", err)
+	here, err := s.f.session.Source.Host.Properties(ctx, names, nil)
+	there := map[string]map[string]zfs.Property{}
+	if err == nil {
+		there, err = s.f.t.Host.Properties(ctx, copies, nil)
+	}
+	if err != nil {
+		s.f.note("the properties that the new source lacks are unknown: %v", err)
 		return
 	}
-	recorded := slices.Concat(zfs.SettingsNames(), zfs.OriginProperties(), s.t.Target.Properties.Exclude)
-	listed, noted := s.listed.ByName(), 0
+	recorded := slices.Concat(zfs.SettingsNames(), zfs.OriginProperties(), s.f.t.Target.Properties.Exclude)
+	listed, noted := s.f.listed.ByName(), 0
 	for i, d := range s.reads.Datasets {
 		lacks := map[string]string{}
 		for name, p := range here[d.Name] {
-			_, own := s.t.Target.Properties.Set[name]
+			_, own := s.f.t.Target.Properties.Set[name]
 			if own || slices.Contains(recorded, name) || zfs.EncryptionBound(name) || zfs.ReadOnly(name) || strings.HasPrefix(name, "zxfer:") || !p.Local() && p.Source != "received" {
 				continue
 			}
@@ -305,18 +378,13 @@ func (s *roleSwitch) noteProperties(ctx context.Context) {
 			}
 		}
 		if noted += min(len(lacks), 1); len(lacks) > 0 && noted <= maxNoted {
-			s.note("%s: not set on the new source: %s; its source has them", copies[i], zfs.JoinValues(lacks))
+			s.f.note("%s: not set on the new source: %s; its source has them", copies[i], zfs.JoinValues(lacks))
 		}
 	}
 	if noted > maxNoted {
-		s.note("not listed: %s with other properties than the new source", english.Plural(noted-maxNoted, "dataset", ""))
+		s.f.note("not listed: %s with other properties than the new source", english.Plural(noted-maxNoted, "dataset", ""))
 	}
 }
 
 // maxNoted is the number of datasets whose properties noteProperties lists.
 const maxNoted = 20
-
-// copyEndpoint returns the address of the copy.
-func (f *failover) copyEndpoint() endpoint.Endpoint {
-	return endpoint.Endpoint{Host: f.t.At.Host, Name: f.copyRoot}
-}

@@ -30,9 +30,9 @@ type takenOver struct {
 // returns the record of the source's properties, ok is false if there is none. The root's record is
 // removed first: without it, only the other records remain to be removed.
 func (f *failover) planTakeover(ctx context.Context, origin func(*zfs.Dataset) (o zfs.Origin, ok bool, err error)) error {
-	if !f.willRecord && f.target.Role.Kind == zfs.RoleSource && !f.listed.Datasets[0].Properties[zfs.OriginProperty].Local() && f.Mountpoint == "" {
+	if !f.willRecord && f.target.Role.Kind == zfs.RoleSource && !f.listed.Datasets[0].Properties[zfs.OriginProperty].Local() && f.options.Mountpoint == "" {
 		for _, d := range f.copies() {
-			f.forget(f.t, d)
+			f.plan.forget(f.t, d)
 		}
 		return nil
 	}
@@ -71,7 +71,7 @@ func (f *failover) rootProperties(c *takenOver, o zfs.Origin, known bool) error 
 	if c.Type != zfs.Filesystem {
 		return nil
 	}
-	mountpoint := cmp.Or(f.Mountpoint, o.Set["mountpoint"])
+	mountpoint := cmp.Or(f.options.Mountpoint, o.Set["mountpoint"])
 	if mountpoint == "" {
 		why := "it has no record of its source"
 		if known {
@@ -87,7 +87,7 @@ func (f *failover) rootProperties(c *takenOver, o zfs.Origin, known bool) error 
 	if c.set["mountpoint"] == "" {
 		return fault.Usagef("write an absolute path, or none", "%q is not a mountpoint", mountpoint)
 	}
-	c.recorded = f.Mountpoint == ""
+	c.recorded = f.options.Mountpoint == ""
 	c.at = mountpoint
 	c.canmount = cmp.Or(o.Set["canmount"], "on")
 	return nil
@@ -105,11 +105,11 @@ func (f *failover) childProperties(c *takenOver, o zfs.Origin, above *takenOver)
 		return
 	}
 	value := o.Set["mountpoint"]
-	if f.Mountpoint == "none" { // the user mounts the tree later
+	if f.options.Mountpoint == "none" { // the user mounts the tree later
 		c.canmount = "noauto"
 		return
 	}
-	if err := f.checkRecorded(value); strings.HasPrefix(value, "/") && err != nil && f.Mountpoint != "" {
+	if err := f.checkRecorded(value); strings.HasPrefix(value, "/") && err != nil && f.options.Mountpoint != "" {
 		f.note("%s: the recorded mountpoint is not used, the dataset inherits: %v", c.Name, err)
 		value = ""
 	}
@@ -159,7 +159,7 @@ func (f *failover) checkRecorded(at string) error {
 // in "/". No program of the system reads new directories there.
 func (f *failover) dataDirectories() []string {
 	all := []string{"/srv/", "/mnt/", "/data", "/export", "/" + zfs.PoolOf(f.copyRoot)}
-	if !f.SourceUnknown { // the job file names the pool
+	if !f.options.SourceUnknown { // the job file names the pool
 		all = append(all, "/"+zfs.PoolOf(f.root))
 	}
 	return slices.DeleteFunc(all, func(dir string) bool { return slices.Contains(systemDirectories(), dir) })
@@ -180,7 +180,7 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 	for _, c := range all {
 		// Also of a dataset that is not mounted now: a later zfs mount would use it.
 		if err := f.checkRecorded(c.at); c.recorded && strings.HasPrefix(c.at, "/") && err != nil {
-			if !f.SourceUnknown && !slices.ContainsFunc(systemDirectories(), func(dir string) bool { return c.at == dir || strings.HasPrefix(c.at, dir+"/") }) {
+			if !f.options.SourceUnknown && !slices.ContainsFunc(systemDirectories(), func(dir string) bool { return c.at == dir || strings.HasPrefix(c.at, dir+"/") }) {
 				other = fmt.Sprintf("permit it in the job file: mount_below = [%q]\n", c.at) + other
 			}
 			return fault.Refusef(other, "%s: %s: the recorded mountpoint is not used: %w", f.t.Host.Label(), c.Name, err)
@@ -215,14 +215,14 @@ func (f *failover) checkMountpoints(ctx context.Context, all []*takenOver) error
 // isLeft reports whether a dataset of the copy's computer belongs to the source, which is not mounted at the copy's
 // mountpoint: a switch changes its canmount, or it belongs to another host, such as a container.
 func (f *failover) isLeft(ctx context.Context, dataset string) bool {
-	source := f.jobRun.session.Source
-	if f.sourceUnknown || f.source.err != nil || dataset != f.root && !strings.HasPrefix(dataset, f.root+"/") {
+	source := f.session.Source
+	if f.sourceUnknown || f.source.Err != nil || dataset != f.root && !strings.HasPrefix(dataset, f.root+"/") {
 		return false
 	}
 	a, errA := source.Host.Facts(ctx) // cached
 	b, errB := f.t.Host.Facts(ctx)
 	same, _ := hosts.SameKernel(a, b)
-	return errA == nil && errB == nil && same && (f.result.Schema == SwitchSchema || source.At.Host != f.t.At.Host)
+	return errA == nil && errB == nil && same && (f.verb == "switch" || source.At.Host != f.t.At.Host)
 }
 
 // cannotMount reports whether the copy's host has no zxfer, so that nothing checks a mount there.
@@ -253,7 +253,7 @@ func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
 		if c.Get("mounted") != "yes" || c.isMounted() {
 			continue
 		}
-		f.add(f.t, fmt.Sprintf("zfs unmount %s with its descendants", c.Name), func(ctx context.Context) error {
+		f.plan.add(f.t, fmt.Sprintf("zfs unmount %s with its descendants", c.Name), func(ctx context.Context) error {
 			return hosts.Run(ctx, f.t, hosts.OpUnmount, c.Name)
 		})
 		for _, d := range f.listed.Datasets {
@@ -268,13 +268,13 @@ func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
 			wait = "noauto"
 		}
 		if p := c.Properties["canmount"]; wait != "" && !(c.mounts() && c.isMounted()) && (!p.Local() || p.Value != wait) {
-			f.set(f.t, c.Name, map[string]string{"canmount": wait})
+			f.plan.set(f.t, c.Name, map[string]string{"canmount": wait})
 		}
 	}
 	for _, c := range all {
 		set := changed(c.Dataset, c.set)
 		if len(set)+len(c.revert) > 0 {
-			f.set(f.t, c.Name, set, c.revert...)
+			f.plan.set(f.t, c.Name, set, c.revert...)
 		}
 	}
 	waits, locked := false, map[string]bool{}
@@ -285,11 +285,11 @@ func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
 	}
 	waits = f.planMountExcluded(ctx, all) || waits
 	if waits && f.cannotMount(ctx) {
-		f.result.Next = append(f.result.Next, fmt.Sprintf("%s: install zxfer there, then mount %s: %s", f.t.Host.Label(), f.copyRoot,
+		f.next = append(f.next, fmt.Sprintf("%s: install zxfer there, then mount %s: %s", f.t.Host.Label(), f.copyRoot,
 			strings.Join(strings.Fields("zxfer replicate promote "+f.mountpointFlag()+" "+zfs.CommandLine([]string{f.session.Job.Name, f.copyRoot})), " ")))
 		return
-	} else if waits {
-		f.result.Next = append(f.result.Next, "then mount it: "+f.again(f.mountpointFlag()))
+	} else if f.waits = waits; waits {
+		f.next = append(f.next, "then mount it: "+f.again(f.mountpointFlag()))
 		return
 	}
 	for _, c := range all {
@@ -297,28 +297,28 @@ func (f *failover) takeoverSteps(ctx context.Context, all []*takenOver) {
 		if f.willRecord && c.Name == f.copyRoot {
 			will = append(will, zfs.OriginProperty)
 		}
-		f.forget(f.t, c.Dataset, will...)
+		f.plan.forget(f.t, c.Dataset, will...)
 	}
 }
 
 // mountpointFlag returns the flag of the command for the mountpoint, or "".
 func (f *failover) mountpointFlag() string {
-	if f.Mountpoint == "" {
+	if f.options.Mountpoint == "" {
 		return ""
 	}
-	return zfs.CommandLine([]string{"--mountpoint", f.Mountpoint})
+	return zfs.CommandLine([]string{"--mountpoint", f.options.Mountpoint})
 }
 
 // planMount plans to mount a copy. It returns false if that must wait: for the key of the copy or of an ancestor,
 // or for zxfer on its host. It adds the copy to locked if a key is not loaded.
 func (f *failover) planMount(ctx context.Context, c *takenOver, locked map[string]bool) (planned bool) {
 	if c.canmount == "on" && c.at == "legacy" {
-		f.result.Next = append(f.result.Next, f.t.Host.At().Line(zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", c.Name})+" && "+
+		f.next = append(f.next, f.t.Host.At().Line(zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", c.Name})+" && "+
 			zfs.CommandLine([]string{"zxfer", "restore", "--mount", c.Name}))+"  # it has mountpoint=legacy")
 	}
 	if root := f.listed.RootOf(c.Dataset); c.Encrypted() && root != nil && !root.KeyLoaded() {
 		if !locked[root.Name] {
-			f.result.Next = append(f.result.Next, f.t.Host.At().Prompt("zfs", "load-key", root.Name))
+			f.next = append(f.next, f.t.Host.At().Prompt("zfs", "load-key", root.Name))
 		}
 		locked[root.Name], locked[c.Name] = true, true
 	} else if locked[zfs.ParentOf(c.Name)] {
@@ -329,7 +329,7 @@ func (f *failover) planMount(ctx context.Context, c *takenOver, locked map[strin
 	case locked[c.Name] || f.cannotMount(ctx):
 		return false
 	default:
-		f.add(f.t, fmt.Sprintf("mount %s at %s, and set canmount=on", c.Name, c.at), func(ctx context.Context) error {
+		f.plan.add(f.t, fmt.Sprintf("mount %s at %s, and set canmount=on", c.Name, c.at), func(ctx context.Context) error {
 			return f.mountCopy(ctx, c)
 		})
 	}
@@ -349,10 +349,10 @@ func (f *failover) planMountExcluded(ctx context.Context, all []*takenOver) (wai
 			continue
 		}
 		if !slices.ContainsFunc(all, func(c *takenOver) bool { return c.mounts() && strings.HasPrefix(d.Get("mountpoint"), c.at+"/") }) {
-			f.result.Next = append(f.result.Next, f.t.Host.At().Line(zfs.CommandLine([]string{"zxfer", "restore", "--mount", d.Name}))) // nobody judged its mountpoint
+			f.next = append(f.next, f.t.Host.At().Line(zfs.CommandLine([]string{"zxfer", "restore", "--mount", d.Name}))) // nobody judged its mountpoint
 			continue
 		}
-		f.add(f.t, "mount "+d.Name, func(ctx context.Context) error {
+		f.plan.add(f.t, "mount "+d.Name, func(ctx context.Context) error {
 			_, err := hosts.Call(ctx, f.t, hosts.OpMount, zfs.MountRequest{Dataset: d.Name, Over: true, Trusted: true})
 			return err
 		})
@@ -377,22 +377,8 @@ func (f *failover) restrict() {
 			continue
 		}
 		if set := zfs.Distrust(d.Properties, d.Name != f.copyRoot); len(set) > 0 {
-			f.set(f.t, d.Name, set)
+			f.plan.set(f.t, d.Name, set)
 		}
-	}
-}
-
-// forget appends a step that removes the records of the source from a dataset, if it has any. will names records
-// that it will have by then.
-func (f *failover) forget(s *side, d *zfs.Dataset, will ...string) {
-	var names []string
-	for _, name := range []string{zfs.OriginProperty, zfs.SettingsProperty} {
-		if d.Properties[name].Local() || slices.Contains(will, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) > 0 {
-		f.set(s, d.Name, nil, names...)
 	}
 }
 
@@ -405,16 +391,4 @@ func changed(d *zfs.Dataset, want map[string]string) map[string]string {
 		}
 	}
 	return set
-}
-
-// recorded returns the records of the source on a copy. ok is false without a record of OriginProperty.
-func recorded(d *zfs.Dataset) (o zfs.Origin, ok bool, err error) {
-	if p := d.Properties[zfs.OriginProperty]; p.Local() {
-		o, err = zfs.ParseOrigin(p.Value)
-		ok = err == nil
-	}
-	if p := d.Properties[zfs.SettingsProperty]; p.Local() && err == nil {
-		o.Settings, err = zfs.ParseSettings(p.Value)
-	}
-	return o, ok && err == nil, err
 }

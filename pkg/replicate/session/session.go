@@ -4,6 +4,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
@@ -16,7 +17,9 @@ import (
 
 // Session is a job with its hosts and its records, for one command. Most commands lock the job first.
 type Session struct {
-	Env     *Env
+	Env *Env
+	// Written is the job as in the job file, Job the one that runs: in the direction of State.
+	Written *replicate.Job
 	Job     *replicate.Job
 	Scope   *replicate.Scope
 	Store   *statedir.Store
@@ -27,12 +30,46 @@ type Session struct {
 
 // Open reads the records of a job. It does not connect. An invalid scope is a fault.Usage.
 func (e *Env) Open(j *replicate.Job, store *statedir.Store) (s *Session, err error) {
-	s = &Session{Env: e, Job: j, Store: store}
+	st, err := store.State()
+	if err != nil {
+		return nil, err
+	}
+	if st.Place != "" && j.Target(st.Place) == nil { // it was deleted from the job file
+		st.Turn("", time.Time{})
+	}
+	now, err := j.From(st.Place)
+	if err != nil {
+		return nil, err
+	}
+	return (&Session{Env: e, Written: j, Store: store, State: st}).With(now)
+}
+
+// Turn returns the session of the job in the direction in which the copy on target place is the source, "" = as in
+// the job file. It turns the state. since is when the roles changed.
+func (s *Session) Turn(place string, since time.Time) (*Session, error) {
+	j, err := s.Written.From(place)
+	if err != nil {
+		return nil, err
+	}
+	s.State.Turn(place, since)
+	now, err := s.With(j)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range now.Targets { // a disk watches its side
+		if was := s.Side(t.Name); was.Name == t.Name && was.At == t.At {
+			was.Target, was.Transfer, now.Targets[i] = t.Target, t.Transfer, was
+		}
+	}
+	return now, nil
+}
+
+// With returns a session of another form of the job with the same records.
+func (s *Session) With(j *replicate.Job) (_ *Session, err error) {
+	e := s.Env
+	s = &Session{Env: e, Written: s.Written, Job: j, Store: s.Store, State: s.State}
 	if s.Scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
-	}
-	if s.State, err = store.State(); err != nil {
-		return nil, err
 	}
 	if s.Source, err = NewSide(e.Hosts, replicate.SourceSide, j.Source, &j.Transfer); err != nil {
 		return nil, err

@@ -140,3 +140,13 @@ type State struct {
 	Pools map[string]*Pool `json:"pools,omitempty"`
 	replicate.State
 }
+
+// Turn is Turn of the embedded state. It also turns Pools.
+func (s *State) Turn(place string, since time.Time) {
+	pools := map[string]*Pool{}
+	for name, p := range s.Pools {
+		pools[replicate.TurnedName(name, s.Place, place)] = p
+	}
+	s.Pools = pools
+	s.State.Turn(place, since)
+}

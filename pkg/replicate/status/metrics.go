@@ -28,11 +28,11 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 	}
 	s := Of(jobs, stateDir, now, nil)
 	var errs []error
-	for i, j := range s.Jobs {
+	for _, j := range s.Jobs {
 		if j.unread != nil {
 			errs = append(errs, fmt.Errorf("job %q: %w", j.Job, j.unread))
 		}
-		j.keepKnown(jobs[i])
+		j.keepKnown()
 	}
 	e := &exposition{size: map[string]int{}}
 	e.add(s.Jobs)
@@ -62,7 +62,8 @@ const maxDiskState = 64
 
 // keepKnown removes what no metric may name: datasets that are not below the job's source, and targets
 // that the job does not have. The job's user may own the records.
-func (j *JobStatus) keepKnown(of *replicate.Job) {
+func (j *JobStatus) keepKnown() {
+	of := j.of
 	root := ""
 	if at, err := endpoint.Parse(of.Source); err == nil {
 		root = at.Name

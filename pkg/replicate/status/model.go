@@ -27,9 +27,8 @@ type JobStatus struct {
 	Job    string `json:"job"`
 	Source string `json:"source"`
 	State  string `json:"state"` // the worst of its parts' states
-	// Standby reports that a fail over made the source a copy. The job does not run, so it has no
-	// datasets and is not late.
-	Standby  bool      `json:"standby,omitempty"`
+	// Switched is when a fail over made a copy the source; zero: the direction is that of the job file.
+	Switched time.Time `json:"switched,omitzero"`
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	LastRun  time.Time `json:"last_run,omitzero"`
@@ -73,7 +72,8 @@ type JobStatus struct {
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
 
-	unread error // of reading the records
+	unread error          // of reading the records
+	of     *replicate.Job // in the direction of the records
 }
 
 // DatasetStatus is the state of one dataset at one target, or of the dataset alone if the job has

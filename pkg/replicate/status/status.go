@@ -81,11 +81,10 @@ func (w statusTimes) judgedAt() time.Time {
 
 // statusOf returns the status of a job from its records, which another user may have written.
 func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
-	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
-	if j.Standby {
-		js.Standby, js.State, js.Schedule = true, OK, ""
-		return js
+	if turned, err := j.From(st.Place); err == nil { // otherwise the next run reports it
+		j = turned
 	}
+	js := &JobStatus{Job: j.Name, Source: j.Source, Switched: st.PlaceSince, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}, of: j}
 	due, last := newDeadline(j, w), st.LastRun
 	if due.event != nil {
 		js.Next, _ = due.event.Next(w.now)

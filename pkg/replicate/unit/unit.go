@@ -43,7 +43,6 @@ func IsTimer(name string) bool { return strings.HasSuffix(name, ".timer") }
 func Enabled(name string) bool { return IsTimer(name) || strings.HasPrefix(name, diskFamily) }
 
 // Files returns the units of a job file by file name. Jobs without a schedule only have a service.
-// Standby jobs have none.
 func Files(f *replicate.File, p Paths) (map[string]string, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -51,9 +50,6 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 	out := map[string]string{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		if j.Standby {
-			continue
-		}
 		out[Name(j.Name)+".service"] = Service(j, p)
 		if j.Schedule != "" {
 			out[Name(j.Name)+".timer"] = Timer(j)

@@ -1,0 +1,186 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/zfs"
+)
+
+// Role is the observed role of the root dataset on a side.
+type Role struct {
+	decide.RoleSide
+	Name    string // "HOST:DATASET" for messages, "" = not observed
+	Dataset string // the root dataset on the side
+	At      string // the dataset that has the role: Dataset or an ancestor
+	Err     error  // why the side could not be reached
+}
+
+// ReadRole reads the role of a side's root dataset. An ancestor's role also applies to it.
+func (s *Session) ReadRole(ctx context.Context, side *Side) (o Role) {
+	o.Dataset = s.Root(side).Name
+	o.Name = side.Host.Label() + ":" + o.Dataset
+	var names []string
+	for name := o.Dataset; name != ""; name = zfs.ParentOf(name) {
+		names = append(names, name)
+	}
+	found, err := side.Properties(ctx, names, "type", "readonly", zfs.FlagsProperty, zfs.RoleProperty)
+	if err != nil {
+		o.Err = err
+		return o
+	}
+	of := found[o.Dataset]
+	o.Reached, o.Exists, o.Copy = true, of != nil, of[zfs.FlagsProperty].Local() && of["readonly"].Value == "on"
+	o.At, o.Role, o.Invalid = zfs.RoleOf(o.Dataset, func(name string) map[string]zfs.Property { return found[name] })
+	return o
+}
+
+// Roles are the observed roles of sides.
+type Roles map[*Side]Role
+
+// ReadRoles reads the roles of sides concurrently.
+func (s *Session) ReadRoles(ctx context.Context, sides ...*Side) Roles {
+	read := make([]Role, len(sides))
+	var all sync.WaitGroup
+	for i, side := range sides {
+		all.Go(func() { read[i] = s.ReadRole(ctx, side) })
+	}
+	all.Wait()
+	r := Roles{}
+	for i, side := range sides {
+		r[side] = read[i]
+	}
+	return r
+}
+
+// place returns the target of the job file for a side, "" for the source of the job file.
+func (s *Session) place(side *Side) string {
+	switch {
+	case side == s.Source:
+		return s.State.Place
+	case side.Name == replicate.FormerSource:
+		return ""
+	}
+	return side.Name
+}
+
+// Direction is the direction of a job.
+type Direction struct {
+	Place string // the target of the job file whose copy is the source, "" = the source of the job file
+	Lost  bool   // the source of the job file is missing
+	Since time.Time
+	// Promoted reports that a fail over made the source the source of all copies.
+	Promoted bool
+}
+
+// Direct returns the direction of a run. It refuses a run if the roles of a pair do not permit it. A host
+// that was not reached counts as a side without a role: the run reports the error.
+func (s *Session) Direct(r Roles) (d Direction, err error) {
+	source, copies := Role{}, map[string]Role{}
+	for side, o := range r {
+		if place := s.place(side); place == "" {
+			source = o
+		} else {
+			copies[place] = o
+		}
+	}
+	if source.Role.Kind == zfs.RoleStandby && s.Scope.Naming() == nil && source.Role.Job != s.Job.Name {
+		source.Role = zfs.Role{} // a relay: it sends on what arrives
+	}
+	var from []string
+	refused := map[string]decide.Roles{}
+	for _, t := range s.Written.Targets {
+		copied := copies[t.Name]
+		if source.Role.Kind == zfs.RoleStandby && !copied.Reached && source.Role.Target != t.Name {
+			continue
+		}
+		state, reversed := decide.ObserveRoles(source.RoleSide, copied.RoleSide)
+		if _, err := decide.NextRoles(state, decide.RunEvent); err != nil {
+			refused[t.Name] = state
+		} else if reversed || state == decide.PromotedLost {
+			from = append(from, t.Name)
+		}
+	}
+	switch {
+	case len(from) > 1:
+		return d, fault.Refusef("keep the role of one copy, and clear the other's: zfs inherit "+zfs.RoleProperty+" DATASET",
+			"job %q: the copies on targets %s and %s are both recorded as the source", s.Job.Name, from[0], from[1])
+	case len(from) == 1:
+		now := copies[from[0]]
+		for _, t := range s.Written.Targets {
+			if t.Name == from[0] {
+				continue
+			}
+			if state, reversed := decide.ObserveRoles(now.RoleSide, copies[t.Name].RoleSide); reversed {
+				return d, s.RefuseRoles(decide.TwoSources, decide.RunEvent, t.Name, now, copies[t.Name])
+			} else if _, err := decide.NextRoles(state, decide.RunEvent); err != nil {
+				return d, s.RefuseRoles(state, decide.RunEvent, t.Name, now, copies[t.Name])
+			}
+		}
+		d = Direction{Place: from[0], Since: now.Role.Since, Promoted: true, Lost: source.Reached && !source.Exists}
+		if now.Role.Kind == "" { // it was not reached, and the former source names it
+			d.Since = source.Role.Since
+		}
+		return d, nil
+	}
+	for _, t := range s.Written.Targets {
+		if state, is := refused[t.Name]; is && state != decide.Contradicted {
+			return d, s.RefuseRoles(state, decide.RunEvent, t.Name, source, copies[t.Name])
+		}
+	}
+	if source.Role.Kind == zfs.RoleStandby {
+		job := source.Role.Job
+		return d, fault.Refusef("to switch back: "+s.Env.Command("switch "+job)+"\nif its source is lost: "+s.Env.Command("promote "+job),
+			"%s became a copy %s: this job must not change it", source.Name, source.Role.Describe())
+	}
+	for _, t := range s.Written.Targets {
+		if state, is := refused[t.Name]; is {
+			return d, s.RefuseRoles(state, decide.RunEvent, t.Name, source, copies[t.Name])
+		}
+	}
+	if state, _ := decide.ObserveRoles(source.RoleSide, decide.RoleSide{}); len(s.Written.Targets) == 0 { // a job without targets
+		if _, err := decide.NextRoles(state, decide.RunEvent); err != nil {
+			return d, s.RefuseRoles(state, decide.RunEvent, "", source, source)
+		}
+	}
+	return Direction{Promoted: source.Role.Kind == zfs.RoleSource}, source.Err
+}
+
+// Present returns the session in the direction of the roles of the source and of some targets.
+func (s *Session) Present(ctx context.Context, targets []*Side) (*Session, error) {
+	to, err := s.Direct(s.ReadRoles(ctx, append([]*Side{s.Source}, targets...)...))
+	if err != nil || to.Place == s.State.Place {
+		return s, err
+	}
+	return s.Turn(to.Place, to.Since)
+}
+
+// RefuseRoles returns the refusal of an event for a pair of places with the name of its target, "" = none. It names datasets, times
+// and commands.
+func (s *Session) RefuseRoles(state decide.Roles, event decide.RoleEvent, target string, source, copied Role) error {
+	_, why := decide.NextRoles(state, event)
+	for i, side := range []Role{copied, source} {
+		switch {
+		case i == 1 && side.Name == copied.Name:
+		case side.Err != nil:
+			why = fmt.Errorf("%w: %w", why, side.Err)
+		case side.Invalid != nil:
+			why = fmt.Errorf("%w: %s: %w", why, side.Name, side.Invalid)
+		case side.Role.Kind != "":
+			why = fmt.Errorf("%w: %s is recorded as %s %s", why, side.Name, side.Role.Kind, side.Role.Describe())
+		}
+	}
+	job := s.Job.Name
+	if r := source.Role; r.Kind == zfs.RoleHandover {
+		job, target = r.Job, r.Target
+	} else if len(s.Written.Targets) < 2 {
+		target = ""
+	}
+	hint := decide.RoleHint(decide.RoleRemedies(state, event), job, s.Source.At.Name, target, s.Env.Flags)
+	return fault.Refusef(hint, "job %q: %w", s.Job.Name, why)
+}
