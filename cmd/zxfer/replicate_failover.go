@@ -57,11 +57,12 @@ func newReplicateSwitch(a *app) *cobra.Command {
 		Short: "Swap the roles of a source and its copy",
 		Long: `Swap the roles of a job's source and its copy. First stop the programs that use
 the source. switch runs the job, unmounts the source, makes it read-only, sends
-the last increment, makes the copy writable, and mounts it. After that, the job
-runs in the other direction. At no time are both sides writable.
+the last increment, makes the copy writable, and mounts it. At no time are both
+sides writable.
 
-If it is interrupted, run it again. After a complete switch, it switches back.
-After a promotion, it makes the returned source a copy.`,
+After that, the job runs in the other direction, and the same command switches
+back. If switch is interrupted, run it again. After a promotion, it makes the
+returned source a copy.`,
 		Annotations: map[string]string{argsTitle: `  JOB     a job of the job file
   TARGET  the target with the copy (default: the only one, or the switched one)`,
 			exitTitle: `  3  the former source has data that the copy lacks, the mountpoint is in use,
