@@ -61,11 +61,7 @@ func (o *hostsOptions) nagios(ctx context.Context, a *app, names []string) error
 	if err != nil {
 		return nagiosUnknown(a, err)
 	}
-	level, err := report.NagiosHosts(a.stdout, f)
-	if err != nil || level == status.SeverityOK {
-		return err
-	}
-	return pluginExit(level)
+	return pluginExit(report.NagiosHosts(a.stdout, f))
 }
 
 // gather queries the selected hosts.

@@ -166,19 +166,18 @@ func (o *replicateOptions) nagios(ctx context.Context, a *app, flags *pflag.Flag
 	if err != nil {
 		return nagiosUnknown(a, err)
 	}
-	level, err := report.Nagios(a.stdout, s)
-	if err != nil || level == status.SeverityOK {
-		return err
-	}
-	return pluginExit(level)
+	return pluginExit(report.Nagios(a.stdout, s))
 }
 
 // nagiosUnknown reports state UNKNOWN for a usage error or missing job file.
 func nagiosUnknown(a *app, err error) error {
-	return errors.Join(report.NagiosUnknown(a.stdout, err), pluginExit(status.SeverityUnknown))
+	return pluginExit(status.SeverityUnknown, report.NagiosUnknown(a.stdout, err))
 }
 
-// pluginExit returns an error with the exit code of a level, which is not a fault.Class.
-func pluginExit(l status.Severity) error {
-	return &reportedError{&fault.Error{Class: fault.Class(l), Err: errors.New(l.String())}}
+// pluginExit returns an error with the exit code of a severity, which is not a fault.Class. err is the error of printing.
+func pluginExit(s status.Severity, err error) error {
+	if err != nil || s == status.SeverityOK {
+		return err
+	}
+	return &reportedError{&fault.Error{Class: fault.Class(s), Err: errors.New(s.String())}}
 }

@@ -101,13 +101,15 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 		case c.Outcome != outcome.Done:
 			d.NotGood = append(d.NotGood, c)
 			result.state = Worst(c.Outcome)
-		case known.Last != nil && !c.Good.Equal(known.Last.Started):
+		case known.Last == nil || c.Good.Equal(known.Last.Started):
+			result.state = OK
+		default:
 			// A drill that ended early left the older results of other copies. It skips absent disks.
 			result.state = stateOf(known.Last.Outcome)
-		default:
-			result.state = OK
 		}
-		d.results = append(d.results, result)
+		if known.Last != nil {
+			d.results = append(d.results, result)
+		}
 		if j.DiskTarget(c.To) == nil { // a drill does not wait for a disk
 			add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		}

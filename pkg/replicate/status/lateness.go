@@ -54,8 +54,7 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	}
 	if d.active {
 		if due, next, ok := d.after(d.pause.DueFrom(a.Success, d.now)); ok && !d.pause.Until.IsZero() {
-			s.LateAfter = due.Add(d.grace)
-			d.addCritical(s, due, due, next)
+			s.expect(due.Add(d.grace), period(due, next))
 		}
 		return a.Success
 	}
@@ -73,16 +72,14 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	if arrived.IsZero() {
 		s.Late = true
 		if !from.IsZero() && !d.future(from) {
-			s.Lag, s.LateAfter = max(0, d.now.Sub(from).Seconds()), from
-			if due, next, ok := d.after(from); ok {
-				d.addCritical(s, from, due, next)
-			}
+			due, next, _ := d.after(from)
+			s.Lag = max(0, d.now.Sub(from).Seconds())
+			s.expect(from, period(due.Add(-d.grace), next))
 		}
 	} else if due, next, ok := d.after(from); ok {
-		s.LateAfter = due.Add(d.grace)
 		s.Lag = max(0, d.now.Sub(due).Seconds())
+		s.expect(due.Add(d.grace), period(due, next))
 		s.Late = d.now.After(s.LateAfter)
-		d.addCritical(s, due, due, next)
 	}
 	if s.Late {
 		s.State = Worst(s.State, Late)
@@ -90,44 +87,22 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	return from
 }
 
-// addCritical sets when a dataset will also have missed a second run, which is due at next, unless it is set to an
-// earlier time. Its lag counts from start.
-func (d *deadline) addCritical(s *DatasetStatus, start, due, next time.Time) {
+// period returns the time between two runs, or 0 if there is no second one.
+func period(due, next time.Time) time.Duration {
 	if next.IsZero() {
-		return
+		return 0
 	}
-	if at := start.Add(next.Sub(due) + d.grace); s.criticalAfter.IsZero() || at.Before(s.criticalAfter) {
-		s.criticalAfter = at
-	}
+	return next.Sub(due)
 }
 
-// judgeReceived makes a copy of a relay late if its source gets no new snapshots: in two scheduled runs
-// in succession, or for the limit of the job. One run may find none because the job that sends the source
-// takes longer than usual. It returns the time from which the lag was computed, which is zero for a limit.
-func (d *deadline) judgeReceived(s *DatasetStatus, limit time.Duration, received time.Time) (from time.Time, late bool) {
-	if d.active || received.IsZero() || d.future(received) {
-		return from, false
+// expect sets when a copy becomes late, and critical after one more period, unless it does earlier.
+func (s *DatasetStatus) expect(late time.Time, period time.Duration) {
+	if s.LateAfter.IsZero() || late.Before(s.LateAfter) {
+		s.LateAfter = late
 	}
-	received = d.pause.DueFrom(received, d.now)
-	due, lateAfter := received.Add(limit), received.Add(limit)
-	if limit == 0 {
-		var ok bool
-		if from, due, ok = d.after(received); !ok || due.IsZero() {
-			return from, false
-		}
-		lateAfter = due.Add(d.grace)
+	if critical := late.Add(period); period > 0 && (s.criticalAfter.IsZero() || critical.Before(s.criticalAfter)) {
+		s.criticalAfter = critical
 	}
-	if s.LateAfter.IsZero() || lateAfter.Before(s.LateAfter) {
-		s.LateAfter = lateAfter
-	}
-	if first, second, ok := d.after(from); ok && !from.IsZero() {
-		d.addCritical(s, due, first, second)
-	}
-	if !d.now.After(lateAfter) {
-		return from, false
-	}
-	s.Late, s.Lag, s.State = true, max(s.Lag, d.now.Sub(due).Seconds()), Worst(s.State, Late)
-	return from, true
 }
 
 // after returns the first two due times after t, in the time zone of now, because schedules mean
@@ -178,18 +153,34 @@ func (d *deadline) levels(success time.Time) (warning, critical float64) {
 	return warning, critical
 }
 
-// judgeReceived makes a copy of a relay late if its source gets no new snapshots, and reports whether it
-// is late for this reason.
-func (j *JobStatus) judgeReceived(d *DatasetStatus, of *replicate.Job, r *replicate.Received, due *deadline) bool {
-	if r == nil || of.Snapshots.ReceivedFrom == "" {
+// judgeReceived makes a copy of a relay late if its source gets no new snapshots: in two scheduled runs
+// in succession, or for the limit of the job. One run may find none because the job that sends the source
+// takes longer than usual. It reports whether the copy is late for this reason.
+func (j *JobStatus) judgeReceived(s *DatasetStatus, of *replicate.Job, r *replicate.Received, d *deadline) bool {
+	if r == nil || of.Snapshots.ReceivedFrom == "" || d.active || r.Since.IsZero() || d.future(r.Since) {
 		return false
 	}
-	from, late := due.judgeReceived(d, time.Duration(of.Snapshots.Late), r.Since)
-	if late && !from.IsZero() && d.Lag > j.Lag {
-		j.Lag = d.Lag
-		j.LagWarning, j.LagCritical = due.levels(from)
+	received, limit := d.pause.DueFrom(r.Since, d.now), time.Duration(of.Snapshots.Late)
+	due, late := received.Add(limit), received.Add(limit)
+	var from time.Time // of the lag, zero for a limit
+	var next time.Time
+	if limit == 0 {
+		if from, due, _ = d.after(received); due.IsZero() {
+			return false
+		}
+		late = due.Add(d.grace)
+		_, next, _ = d.after(from)
 	}
-	return late
+	s.expect(late, period(due, next))
+	if !d.now.After(late) {
+		return false
+	}
+	s.Late, s.Lag, s.State = true, max(s.Lag, d.now.Sub(due).Seconds()), Worst(s.State, Late)
+	if !from.IsZero() && s.Lag > j.Lag {
+		j.Lag = s.Lag
+		j.LagWarning, j.LagCritical = d.levels(from)
+	}
+	return true
 }
 
 // addSilence adds the reasons why datasets of a relay get no new snapshots.

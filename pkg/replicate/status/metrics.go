@@ -60,8 +60,8 @@ func WriteMetrics(ctx context.Context, f *replicate.File, stateDir string, now t
 // maxDiskState is the length of the longest state of a disk, and more.
 const maxDiskState = 64
 
-// keepKnown removes what no metric may name: datasets that are not below the job's source, and targets
-// that the job does not have. The job's user may own the records.
+// keepKnown removes what no metric may name: datasets that are not below the job's source, targets that the job does
+// not have, and disks that no run looked for. The job's user may own the records.
 func (j *JobStatus) keepKnown() {
 	of := j.of
 	root := ""
@@ -81,7 +81,7 @@ func (j *JobStatus) keepKnown() {
 		_, err := zfs.ParseDataset(p.Pool)
 		return err != nil
 	})
-	j.Disks = slices.DeleteFunc(j.Disks, func(d *DiskStatus) bool { return len(d.State) > maxDiskState })
+	j.Disks = slices.DeleteFunc(j.Disks, func(d *DiskStatus) bool { return d.State == Unknown || len(d.State) > maxDiskState })
 	if j.Drill != nil {
 		j.Drill.results = slices.DeleteFunc(j.Drill.results, func(r drillResult) bool { return odd(r.source, r.to) })
 	}
@@ -114,6 +114,25 @@ func (add sample) is(v bool, labels ...string) {
 	}
 }
 
+// per returns a function that makes the samples of a job from those of its parts, with the labels of the parts.
+func per[T any](parts func(*JobStatus) []T, labels func(T) []string) func(func(T, sample)) func(*JobStatus, sample) {
+	return func(samples func(T, sample)) func(*JobStatus, sample) {
+		return func(j *JobStatus, add sample) {
+			for _, p := range parts(j) {
+				samples(p, func(value float64, more ...string) { add(value, append(labels(p), more...)...) })
+			}
+		}
+	}
+}
+
+// optional returns a list with p, or an empty one if p is nil.
+func optional[T any](p *T) []*T {
+	if p == nil {
+		return nil
+	}
+	return []*T{p}
+}
+
 // families returns the metrics in the order of the file.
 func families() []family {
 	job, dataset, pool := []string(nil), []string{"source", "target"}, []string{"target", "pool"}
@@ -125,38 +144,17 @@ func families() []family {
 		}
 	}
 	// A dataset of a job without a target has the target "", which Prometheus treats as a missing label.
-	datasets := func(samples func(*DatasetStatus, sample)) func(*JobStatus, sample) {
-		return func(j *JobStatus, add sample) {
-			for _, d := range j.Datasets {
-				samples(d, func(value float64, labels ...string) { add(value, append([]string{d.Source, d.To}, labels...)...) })
-			}
-		}
-	}
-	pools := func(samples func(*PoolStatus, sample)) func(*JobStatus, sample) {
-		return func(j *JobStatus, add sample) {
-			for _, p := range j.Pools {
-				samples(p, func(value float64, _ ...string) { add(value, p.To, p.Pool) })
-			}
-		}
-	}
-	disks := func(samples func(*DiskStatus, sample)) func(*JobStatus, sample) {
-		return func(j *JobStatus, add sample) {
-			for _, d := range j.Disks {
-				if d.State != Unknown {
-					samples(d, func(value float64, labels ...string) { add(value, append([]string{d.To, d.Pool}, labels...)...) })
-				}
-			}
-		}
-	}
+	datasets := per(func(j *JobStatus) []*DatasetStatus { return j.Datasets }, func(d *DatasetStatus) []string { return []string{d.Source, d.To} })
+	pools := per(func(j *JobStatus) []*PoolStatus { return j.Pools }, func(p *PoolStatus) []string { return []string{p.To, p.Pool} })
+	disks := per(func(j *JobStatus) []*DiskStatus { return j.Disks }, func(d *DiskStatus) []string { return []string{d.To, d.Pool} })
+	drills := per(func(j *JobStatus) []*DrillStatus { return optional(j.Drill) }, func(*DrillStatus) []string { return nil })
+	pauses := per(func(j *JobStatus) []*PauseStatus { return optional(j.Pause) }, func(*PauseStatus) []string { return nil })
 	drilled := func(samples func(drillResult, sample)) func(*JobStatus, sample) {
-		return func(j *JobStatus, add sample) {
-			if j.Drill == nil || j.Drill.Last.IsZero() {
-				return
+		return drills(func(d *DrillStatus, add sample) {
+			for _, r := range d.results {
+				samples(r, func(value float64, more ...string) { add(value, append([]string{r.source, r.to}, more...)...) })
 			}
-			for _, r := range j.Drill.results {
-				samples(r, func(value float64, labels ...string) { add(value, append([]string{r.source, r.to}, labels...)...) })
-			}
-		}
+		})
 	}
 	// counted counts copies by target, also 0 for each target that has copies.
 	counted := func(targets func(*JobStatus) []string) func(*JobStatus, sample) {
@@ -189,13 +187,7 @@ func families() []family {
 		{"zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, otherwise 0.", dataset,
 			datasets(func(d *DatasetStatus, add sample) { add.is(stateOf(d.Outcome) != OK) })},
 		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run sent for the dataset.", dataset,
-			datasets(func(d *DatasetStatus, add sample) {
-				if d.tried {
-					add(float64(d.Bytes))
-				} else {
-					add(0)
-				}
-			})},
+			datasets(func(d *DatasetStatus, add sample) { add(float64(d.lastBytes)) })},
 		{"zxfer_replicate_dataset_consistent", "1 if the job's freeze was verified for the most recent snapshot received, else 0. Absent for jobs that freeze nothing.", dataset,
 			datasets(func(d *DatasetStatus, add sample) {
 				if d.Consistent != nil {
@@ -251,27 +243,15 @@ func families() []family {
 		{"zxfer_replicate_paused", "1 if the job or its transfers are paused, otherwise 0.", job,
 			func(j *JobStatus, add sample) { add.is(j.Pause != nil) }},
 		{"zxfer_replicate_paused_until_seconds", "End of the job's pause, Unix time. Absent without a pause, and if it lasts until resume.", job,
-			func(j *JobStatus, add sample) {
-				if j.Pause != nil {
-					add.at(j.Pause.Until)
-				}
-			}},
+			pauses(func(p *PauseStatus, add sample) { add.at(p.Until) })},
 		{"zxfer_replicate_dataset_late_after_seconds", "Time at which the dataset becomes late unless a run succeeds before, Unix time.", dataset,
 			datasets(func(d *DatasetStatus, add sample) { add.at(d.LateAfter) })},
 		{"zxfer_replicate_dataset_critical_after_seconds", "Time at which the dataset will also have missed a second scheduled run, Unix time.", dataset,
 			datasets(func(d *DatasetStatus, add sample) { add.at(d.criticalAfter) })},
 		{"zxfer_replicate_drill_late_after_seconds", "Time at which the job's drills become late unless one finds all copies good before, Unix time.", job,
-			func(j *JobStatus, add sample) {
-				if j.Drill != nil {
-					add.at(j.Drill.LateAfter)
-				}
-			}},
+			drills(func(d *DrillStatus, add sample) { add.at(d.LateAfter) })},
 		{"zxfer_replicate_drill_critical_after_seconds", "Time at which the job will also have missed a second scheduled drill, Unix time.", job,
-			func(j *JobStatus, add sample) {
-				if j.Drill != nil {
-					add.at(j.Drill.criticalAfter)
-				}
-			}},
+			drills(func(d *DrillStatus, add sample) { add.at(d.criticalAfter) })},
 	}
 }
 

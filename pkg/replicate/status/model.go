@@ -106,7 +106,7 @@ type DatasetStatus struct {
 	Error     string    `json:"error,omitempty"`
 	Hint      string    `json:"hint,omitempty"`
 
-	tried bool // the last run tried to send it
+	lastBytes uint64 // sent by the last run; Bytes is of the last run that tried
 	// criticalAfter is when the dataset will also have missed a second scheduled run, or zero.
 	criticalAfter time.Time
 }

@@ -120,15 +120,14 @@ func (j *JobStatus) addCopies(of *replicate.Job, st *statedir.State, due *deadli
 		if proved, known := known.Consistent[cmp.Or(d.Base, d.Snapshot)]; known {
 			d.Consistent = &proved
 		}
-		d.Success, d.tried = a.Success, last == nil || !a.Tried.Before(last.Started)
-		d.Outcome, d.Error, d.Hint = a.Outcome, a.Error, a.Hint
-		switch {
-		case !d.tried && endedEarly(last):
+		d.Success = a.Success
+		switch tried := last == nil || !a.Tried.Before(last.Started); {
+		case tried && a.Error != "" && a.Outcome == "": // a record of an older version
+			d.Outcome, d.Error, d.Hint, d.lastBytes = outcome.Failed, a.Error, a.Hint, d.Bytes
+		case tried:
+			d.Outcome, d.Error, d.Hint, d.lastBytes = a.Outcome, a.Error, a.Hint, d.Bytes
+		case endedEarly(last):
 			d.Outcome, d.Error, d.Hint = last.Outcome, last.Error, last.Hint
-		case !d.tried: // nothing to send
-			d.Outcome, d.Error, d.Hint = "", "", ""
-		case a.Error != "" && a.Outcome == "": // a record of an older version
-			d.Outcome = outcome.Failed
 		}
 		d.State = stateOf(d.Outcome)
 		at := due.forTarget(of, d.To)
@@ -239,18 +238,14 @@ func (s *problemSet) add(key string, p *Problem) {
 		s.all = append(s.all, p)
 		s.by[[2]string{key, p.State}] = p
 	}
-	for _, name := range to {
-		if v := (victim{p, true, name}); !s.named[v] {
-			s.named[v] = true
-			p.To = append(p.To, name)
-		}
+	first := func(target bool, names []string) []string {
+		return slices.DeleteFunc(names, func(name string) bool {
+			v := victim{p, target, name}
+			defer func() { s.named[v] = true }()
+			return s.named[v]
+		})
 	}
-	for _, name := range datasets {
-		if v := (victim{p, false, name}); !s.named[v] {
-			s.named[v] = true
-			p.Datasets = append(p.Datasets, name)
-		}
-	}
+	p.To, p.Datasets = append(p.To, first(true, to)...), append(p.Datasets, first(false, datasets)...)
 }
 
 // divergedOf returns the diverged copies that were renamed, with the commands that destroy them.
