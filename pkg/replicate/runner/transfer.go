@@ -95,7 +95,7 @@ func request(p *pass, t *session.Side, v *decision.Survey) send.Batch {
 		Plan: plan.Request{
 			Source: v.Root, Target: t.At.Name, Recursive: s.Job.Recursive,
 			First:      s.Job.FirstAt(t.Target),
-			LatestOnly: sent.LatestOnly, Newest: sent.Newest, Since: since,
+			Newest: sent.Newest, Since: since,
 			IncludeSnapshots: s.Scope.Patterns(), OnlySnapshots: t.Target.Snapshots.Only, Decrypt: t.Transfer.Decrypt,
 			CarryProperties: carry, CarryNamed: named, Set: t.Target.Properties.Set, Exclude: t.Target.Properties.Exclude,
 		},
