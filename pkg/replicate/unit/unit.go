@@ -229,7 +229,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 	kill := "mixed"
 	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.subject == "replicate" {
 		kill = "process" // the watchdog of a freeze survives the run; everything else ends with it
-		if j.User == "" && !strings.Contains(user, runDirectory) {
+		if j.User == "" && !j.ImportsDisks() { // the directory is there already
 			user += runDirectory // for coordination after both processes are killed
 		}
 		if j.User == "" && slices.ContainsFunc(j.Freeze, func(z replicate.Freeze) bool { return z.RunAs != "" }) {
