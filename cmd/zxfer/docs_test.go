@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 )
 
 // document is a parsed documentation page.
@@ -254,7 +254,7 @@ func TestDocsJobFilesParse(t *testing.T) {
 		for _, b := range p.blocks {
 			if strings.Contains(b, "[[job]]") {
 				n++
-				inv, err := replicate.Read("", []byte(b))
+				inv, err := jobfile.Read("", []byte(b))
 				require.NoError(t, err, "%s:\n%s", p.path, b)
 				for _, part := range inv.Parts() {
 					require.NoError(t, part.Err, "%s:\n%s", p.path, b)

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
 	"zxfer/pkg/zfs"
@@ -104,7 +105,7 @@ func (o *replicateOptions) hostName() string {
 }
 
 // inventory reads the job file.
-func (o *replicateOptions) inventory() (*replicate.Inventory, error) {
+func (o *replicateOptions) inventory() (*jobfile.Inventory, error) {
 	text, err := os.ReadFile(o.file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fault.Usagef("zxfer replicate init writes one\nto use another file, name it: --config FILE", "there is no job file %s", o.file)
@@ -112,7 +113,7 @@ func (o *replicateOptions) inventory() (*replicate.Inventory, error) {
 	if err != nil {
 		return nil, fault.Failf("name a file that you can read: --config FILE", "job file: %w", err)
 	}
-	return replicate.Read(o.file, text)
+	return jobfile.Read(o.file, text)
 }
 
 // hostSuffix returns a suffix for error messages about one host's part of the file.

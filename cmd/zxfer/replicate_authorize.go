@@ -15,7 +15,7 @@ import (
 
 	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/zfs"
 )
 
@@ -59,7 +59,7 @@ Install the other host's version of zxfer on this host first.`,
 					return err
 				}
 			}
-			if err := replicate.CheckPath(program); err != nil {
+			if err := jobfile.CheckPath(program); err != nil {
 				return fmt.Errorf("--program: %w", err)
 			}
 			line, err := authorizedKey(command, program, public)
@@ -102,7 +102,7 @@ func forcedCommand(given *pflag.FlagSet, allow, peers []string, appendOnly bool,
 	}
 	command := append([]string{"agent"}, p.Flags()...)
 	if audit != "" {
-		if err := replicate.CheckPath(audit); err != nil {
+		if err := jobfile.CheckPath(audit); err != nil {
 			return nil, fmt.Errorf("--audit: %w", err)
 		}
 		command = append(command, "--audit", audit)
@@ -125,7 +125,7 @@ func readKey(stdin io.Reader, name string) (string, error) {
 }
 
 // authorizedKey returns the authorized_keys line that makes sshd start a command of zxfer for a
-// public key. command and program must have passed authz.Parse and replicate.CheckPath, so that
+// public key. command and program must have passed authz.Parse and jobfile.CheckPath, so that
 // blanks are the only characters that sshd and the account's shell require to be quoted.
 //
 // https://man.openbsd.org/sshd.8 (AUTHORIZED_KEYS FILE FORMAT)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/agent/authz"
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 )
 
 const exampleKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGwKBqHzhGFQwcAZcBtTgWgZRA1i3BWlvBeHz4ZyKKJk me@alpha"
@@ -45,7 +45,7 @@ func FuzzAuthorizedKey(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, program, audit, dataset, public string) {
 		p, err := authz.Parse([]string{"receive=" + dataset, "send-decrypted=" + dataset}, []string{"10.0.0.0/8"}, true)
-		if err != nil || replicate.CheckPath(program) != nil || replicate.CheckPath(audit) != nil {
+		if err != nil || jobfile.CheckPath(program) != nil || jobfile.CheckPath(audit) != nil {
 			return
 		}
 		agent := append(append([]string{"agent"}, p.Flags()...), "--audit", audit)

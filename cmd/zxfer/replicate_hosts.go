@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/html"
@@ -97,7 +97,7 @@ func (o *hostsOptions) ask(ctx context.Context, a fleet.Query) ([]byte, error) {
 // Without names it returns all hosts of the file. notAsked lists selected host patterns, whose
 // names are unknown.
 func (o *hostsOptions) selectHosts(a *app, names []string) (all []fleet.Query, notAsked []string, err error) {
-	inv := &replicate.Inventory{}
+	inv := &jobfile.Inventory{}
 	if _, err := os.Stat(o.file); len(names) == 0 || !errors.Is(err, os.ErrNotExist) { // without a job file, names are addresses
 		if inv, err = o.inventory(); err != nil {
 			return nil, nil, err
@@ -132,11 +132,11 @@ func (o *hostsOptions) selectHosts(a *app, names []string) (all []fleet.Query, n
 }
 
 // knownHosts returns hosts of the job file. The local host is read directly.
-func (o *hostsOptions) knownHosts(a *app, inv *replicate.Inventory, names []string) (all []fleet.Query) {
+func (o *hostsOptions) knownHosts(a *app, inv *jobfile.Inventory, names []string) (all []fleet.Query) {
 	for _, n := range names {
 		x := fleet.Query{Name: n, Jobs: inv.JobsOf(n)}
 		x.Address, x.RSH = inv.AddressOf(n)
-		if n == replicate.ShortName(o.hostName()) {
+		if n == jobfile.ShortName(o.hostName()) {
 			x.Here = func() (*status.Status, error) { return o.replicateOptions.status(a, nil) }
 		}
 		all = append(all, x)

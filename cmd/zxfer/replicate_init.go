@@ -14,6 +14,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -35,7 +36,7 @@ empty answer selects the default in brackets. init never overwrites a file.`,
 			if err != nil {
 				return err
 			}
-			if _, err := replicate.Parse(o.file, []byte(text)); err != nil {
+			if _, err := jobfile.Parse(o.file, []byte(text)); err != nil {
 				return err
 			}
 			if err := writeNew(o.file, text); err != nil {
@@ -123,7 +124,7 @@ func (a *answers) check() error {
 	if a.target != "" {
 		text += fmt.Sprintf("target = [{ name = \"backup\", to = %q }]\n", a.target)
 	}
-	_, err := replicate.Parse("", []byte(text))
+	_, err := jobfile.Parse("", []byte(text))
 	if err == nil {
 		return nil
 	}
@@ -139,7 +140,7 @@ func (a *answers) job() string {
 	if a.source == "" {
 		return "job"
 	}
-	return replicate.SanitizeName(a.source[strings.LastIndexAny(a.source, "/:")+1:])
+	return jobfile.SanitizeName(a.source[strings.LastIndexAny(a.source, "/:")+1:])
 }
 
 // text returns the job file.

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
@@ -224,7 +225,7 @@ func callerName() string {
 	if by := os.Getenv("SUDO_USER"); by != "" && os.Geteuid() == 0 {
 		name = by
 	}
-	if replicate.CheckUser(name) != nil {
+	if jobfile.CheckUser(name) != nil {
 		return ""
 	}
 	return name

@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/replicate/unit"
@@ -104,7 +105,7 @@ func (o *replicateOptions) status(a *app, names []string) (*status.Status, error
 		return nil, err
 	}
 	s := status.Of(jobs, o.stateDir, a.now(), o.scheduledSince(jobs))
-	s.Host = replicate.ShortName(o.hostName())
+	s.Host = jobfile.ShortName(o.hostName())
 	return s, nil
 }
 

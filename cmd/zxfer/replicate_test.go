@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
@@ -40,7 +40,7 @@ func TestInitialJob(t *testing.T) {
 		shown := regexp.MustCompile(`(?m)^#(\[|[a-z_]+ = )`).ReplaceAllString(strings.ReplaceAll(text, "#"+off, "# "+off), "$1")
 		require.NotEqual(t, text, shown)
 		for _, text := range []string{text, shown} {
-			f, err := replicate.Parse("x", []byte(text))
+			f, err := jobfile.Parse("x", []byte(text))
 			require.NoError(t, err, text)
 			j := f.Jobs[0]
 			grids := []*retention.Grid{j.Retention}

@@ -24,8 +24,9 @@ type File struct {
 	Jobs      []Job  `toml:"job"`
 
 	// Host is the host of this part, or "" if the file is not shared.
-	Host      string   `toml:"-"`
-	elsewhere []string // names of other hosts' jobs
+	Host string `toml:"-"`
+	// Elsewhere are the names of other hosts' jobs.
+	Elsewhere []string `toml:"-"`
 }
 
 // Host is a host, or a group of hosts, of a shared job file.
@@ -192,7 +193,8 @@ type Target struct {
 	// Disk is set if the target's pool comes and goes.
 	Disk *Disk `toml:"disk,omitempty"`
 
-	pair string // see Pair; "" = Name
+	// PairName is the result of Pair, "" = Name.
+	PairName string `toml:"-"`
 }
 
 // TargetSnapshots selects the snapshots of the scope that a target gets.
@@ -287,6 +289,14 @@ func (f *File) Find(name string) *Job {
 		}
 	}
 	return nil
+}
+
+// Has reports whether any host has a job with that name.
+func (f *File) Has(name string) bool { return f.Find(name) != nil || f.OnOtherHosts(name) }
+
+// OnOtherHosts reports whether only other hosts have a job with that name.
+func (f *File) OnOtherHosts(name string) bool {
+	return f.Find(name) == nil && slices.Contains(f.Elsewhere, name)
 }
 
 // TransferTo returns the transfer options of a target.

@@ -1,12 +1,8 @@
 package replicate
 
 import (
-	"fmt"
 	"net/netip"
 	"net/url"
-	"path"
-	"regexp"
-	"slices"
 	"strings"
 
 	"zxfer/pkg/fault"
@@ -50,7 +46,7 @@ func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + hidden + `"`),
 // Limits of a notification.
 const (
 	maxPingURL    = 2000 // bytes
-	maxRecipients = 20
+	MaxRecipients = 20
 )
 
 // WhetherAlways reports whether every run sends a mail.
@@ -70,17 +66,17 @@ func (n *Notify) SendmailCommand() []string {
 	return []string{"/usr/sbin/sendmail", "-t", "-i"}
 }
 
-// jobVariable stands for the name of the job in a ping URL.
-const jobVariable = "{job}"
+// JobVariable stands for the name of the job in a ping URL.
+const JobVariable = "{job}"
 
 // PingURL returns the URL for a job from the text of a ping key or file. Its errors do not contain the
 // text, which is secret.
 func (n *Notify) PingURL(text, job string) (*url.URL, error) {
-	if n.Shared && !strings.Contains(text, jobVariable) {
+	if n.Shared && !strings.Contains(text, JobVariable) {
 		return nil, fault.Usagef(`write {job} into the URL, or ping into [job.notify] of each job`,
 			"several jobs have the same URL, so that the success of one would hide the failure of another")
 	}
-	filled := strings.ReplaceAll(text, jobVariable, job)
+	filled := strings.ReplaceAll(text, JobVariable, job)
 	if n.Host != "" {
 		filled = strings.ReplaceAll(filled, "{host}", n.Host)
 	}
@@ -104,103 +100,4 @@ func (n *Notify) PingURL(text, job string) (*url.URL, error) {
 func loopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
-}
-
-// address matches a mail address, or the name of a local user. It cannot be an option.
-var address = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9.!#$%&'*+/=?^_{|}~-]*(@[A-Za-z0-9][A-Za-z0-9.-]*)?$`)
-
-// notify checks a table notify.
-func (f *faults) notify(n *Notify, job string) {
-	if n == nil {
-		return
-	}
-	if n.Ping != "" && n.PingFile != "" {
-		f.add("notify.ping", fault.Usagef("omit one of them", "notify.ping and notify.ping_file exclude each other"))
-	}
-	if n.Ping != "" {
-		if _, err := (&Notify{Host: "host"}).PingURL(string(n.Ping), job); err != nil {
-			f.addf("notify.ping", "notify.ping: %w", err)
-		}
-	}
-	if file := strings.ReplaceAll(n.PingFile, jobVariable, job); strings.Contains(file, "://") { // a secret
-		f.add("notify.ping_file", fault.Usagef("write the URL into a file, and the path of the file into ping_file", "notify.ping_file is a URL"))
-	} else if file != "" && CheckPath(file) != nil {
-		f.addf("notify.ping_file", "notify.ping_file: %q is not an absolute path", n.PingFile)
-	}
-	if len(n.Mail) > maxRecipients {
-		f.addf("notify.mail", "notify.mail has %d recipients, more than %d", len(n.Mail), maxRecipients)
-	}
-	for _, to := range n.Mail {
-		if len(to) > 254 || !address.MatchString(to) {
-			f.addf("notify.mail", "notify.mail: %q is not a mail address; write name@example.org, or the name of a local user", to)
-		}
-	}
-	f.oneOf("notify.mail_on", n.MailOn, "failure", "always")
-	if len(n.Sendmail) > 0 && !path.IsAbs(n.Sendmail[0]) {
-		f.addf("notify.sendmail", `notify.sendmail: %q is not an absolute path; write ["/usr/sbin/sendmail", "-t", "-i"]`, n.Sendmail[0])
-	}
-}
-
-// notifyOf returns the complete table of a job of the file: the job's keys, and the file's for the others. It returns nil
-// if runs report nothing.
-func (f *File) notifyOf(j *Job) *Notify {
-	n := f.Notify
-	if own := j.Notify; own != nil {
-		if own.Ping != "" || own.PingFile != "" {
-			n.Ping, n.PingFile = own.Ping, own.PingFile
-		}
-		if own.Mail != nil {
-			n.Mail = own.Mail
-		}
-		if own.MailOn != "" {
-			n.MailOn = own.MailOn
-		}
-		if own.Sendmail != nil {
-			n.Sendmail = own.Sendmail
-		}
-	}
-	if !n.HasPing() && !n.HasMail() {
-		return nil
-	}
-	n.Host, n.PingFile = f.Host, strings.ReplaceAll(n.PingFile, jobVariable, j.Name)
-	return &n
-}
-
-// check returns what identifies the check that a job pings.
-func (n *Notify) check() string { return string(n.Ping) + "\n" + n.PingFile }
-
-// jobsByCheck returns the names of the jobs that ping a check, by Notify.check.
-func (f *File) jobsByCheck() map[string][]string {
-	out := map[string][]string{}
-	for i := range f.Jobs {
-		if n := f.notifyOf(&f.Jobs[i]); n.HasPing() {
-			out[n.check()] = append(out[n.check()], f.Jobs[i].Name)
-		}
-	}
-	return out
-}
-
-// sharedPings returns an error for each ping URL of several jobs.
-func (f *File) sharedPings() (errs []error) {
-	jobs := f.jobsByCheck()
-	for i := range f.Jobs {
-		n := f.notifyOf(&f.Jobs[i])
-		if !n.HasPing() || n.Ping == "" || strings.Contains(string(n.Ping), jobVariable) {
-			continue
-		}
-		if same := jobs[n.check()]; len(same) > 1 && same[0] == f.Jobs[i].Name {
-			errs = append(errs, fault.Usagef(`write {job} into the URL, or ping into [job.notify] of each job`,
-				"notify.ping: %s have the same URL, so that the success of one would hide the failure of another", jobList(same)))
-		}
-	}
-	return errs
-}
-
-// jobList returns the names of some jobs for messages.
-func jobList(names []string) string {
-	names = slices.Clone(names)
-	if more := len(names) - 3; more > 0 {
-		names = append(names[:3], fmt.Sprintf("%d more", more))
-	}
-	return "jobs " + strings.Join(names, ", ")
 }

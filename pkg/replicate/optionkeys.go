@@ -72,8 +72,8 @@ func keyOption(id, value, ends string) string {
 	return key + " = " + tomlText(value)
 }
 
-// keyOf returns the key of the first option that an error names, "" = none.
-func keyOf(err error) (key string) {
+// KeyOf returns the key of the first option that an error names, "" = none.
+func KeyOf(err error) (key string) {
 	if err != nil {
 		option.Expand(err.Error(), func(id, _ string) string {
 			if key == "" {

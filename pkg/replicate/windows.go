@@ -40,22 +40,3 @@ func NextOpen(e *calendar.Event, w *transport.Settings, grace time.Duration, t t
 	}
 	return time.Time{}, false
 }
-
-// windowFaults adds an error for a target to which the schedule never sends.
-func (j *Job) windowFaults(f *faults, t *Target) {
-	w := &j.TransferTo(t).Settings
-	e, err := calendar.Parse(j.Schedule)
-	if err != nil || w.AlwaysClosed() { // reported elsewhere
-		return
-	}
-	if _, ok := e.Next(windowsFrom()); !ok { // no time is left
-		return
-	}
-	if _, ok := NextOpen(e, w, 0, windowsFrom()); !ok {
-		f.addf("transfer.bandwidth_window", "transfer.bandwidth_window: bandwidth = 0 applies at every time of schedule %q, so that nothing is ever sent to target %q", j.Schedule, t.Name)
-	}
-}
-
-// windowsFrom is the time from which windowFaults checks a schedule. It is fixed, so that a job
-// file stays valid.
-func windowsFrom() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.Local) }

@@ -25,7 +25,7 @@ const module = "zxfer/"
 // the same input always gives the same output.
 func pure() []string {
 	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/budget", "pkg/fault", "pkg/finding",
-		"pkg/outcome", "pkg/printable", "pkg/remedy", "pkg/retry", "pkg/size", "pkg/option", "pkg/transport", "pkg/replicate", "pkg/replicate/calendar", "pkg/replicate/decide", "pkg/replicate/retention", "pkg/replicate/decision", "pkg/replicate/importer", "pkg/freeze"}
+		"pkg/outcome", "pkg/printable", "pkg/remedy", "pkg/retry", "pkg/size", "pkg/option", "pkg/transport", "pkg/replicate", "pkg/replicate/calendar", "pkg/replicate/decide", "pkg/replicate/retention", "pkg/replicate/decision", "pkg/replicate/jobfile", "pkg/replicate/importer", "pkg/freeze"}
 }
 
 // effectful reports whether a package of the standard library, or a third-party module, accesses

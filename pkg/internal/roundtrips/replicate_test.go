@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/runner"
 )
 
@@ -43,7 +44,7 @@ func (w *world) replication(source, keys string, targets ...string) *replication
 	for i, to := range targets {
 		text += fmt.Sprintf(targetOf, fmt.Sprint("t", i), to)
 	}
-	f, err := replicate.Parse("j.toml", []byte(text))
+	f, err := jobfile.Parse("j.toml", []byte(text))
 	require.NoError(w.t, err)
 	return &replication{world: w, job: f.Jobs[0], dir: w.t.TempDir()}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
@@ -64,7 +65,7 @@ func snapshotTimes(all ...*zfs.Listing) map[string]map[string]time.Time {
 // newRunState returns the run state of a job before it has sent anything.
 func newRunState(t *testing.T, source *zfs.Listing, settings string) *RunState {
 	t.Helper()
-	f, err := replicate.Parse("x", []byte("[[job]]\nname = \"j\"\nsource = \"tank\"\nrecursive = true\nsnapshots = { adopt = [\"*\"] }\n"+settings))
+	f, err := jobfile.Parse("x", []byte("[[job]]\nname = \"j\"\nsource = \"tank\"\nrecursive = true\nsnapshots = { adopt = [\"*\"] }\n"+settings))
 	require.NoError(t, err)
 	scope, err := f.Jobs[0].Scope()
 	require.NoError(t, err)

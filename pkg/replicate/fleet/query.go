@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/status"
 )
 
@@ -93,7 +93,7 @@ func query(ctx context.Context, a Query, opts Options, decoding *sync.Mutex) *Ho
 	decoding.Lock()
 	defer decoding.Unlock()
 	s, err := decode(answer)
-	if err == nil && a.Name != "" && s.Host != "" && replicate.ShortName(s.Host) != a.Name {
+	if err == nil && a.Name != "" && s.Host != "" && jobfile.ShortName(s.Host) != a.Name {
 		err = fault.Failf(fmt.Sprintf("check its address in the job file\nif only its host name differs, let its key start: zxfer replicate status --json --host %s", a.Name), "%w: %s reports the host name %q", errOtherHost, a.Address, s.Host)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/zfs"
 )
 
@@ -71,7 +72,7 @@ const maxJobName = 44
 
 // jobName turns s into a job name: letters, digits, "-" and "_".
 func jobName(s string) string {
-	w := replicate.SanitizeName(s)
+	w := jobfile.SanitizeName(s)
 	if len(w) > maxJobName {
 		w = w[len(w)-maxJobName:] // the end distinguishes datasets best
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
@@ -268,7 +269,7 @@ jobs:
 - {name: t, type: sink, root_fs: b, serve: {type: local, listener_name: l}}
 `, []string{"snap", "snap", "push"}[form], []string{"periodic", "periodic", "manual"}[form], []string{"dense", "iso-8601", "dense"}[form], text, last)}}, Options{Now: now})
 		require.NoError(t, err)
-		f, err := replicate.Parse("x", []byte(res.Text))
+		f, err := jobfile.Parse("x", []byte(res.Text))
 		require.NoError(t, err, res.Text)
 		j := &f.Jobs[0]
 		require.NotNil(t, j.Retention, res.Text)

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 )
 
 // Kind is a tool whose settings can be imported.
@@ -50,7 +51,7 @@ type Entry struct {
 // Result holds the job file and the settings to convert by hand.
 type Result struct {
 	// Text is the job file. A source or target to complete by hand is commented out, and
-	// replicate.Parse refuses the job only for its absence. A job without a target takes or
+	// jobfile.Parse refuses the job only for its absence. A job without a target takes or
 	// destroys snapshots and sends nothing.
 	Text string
 	Jobs []string // names
@@ -146,7 +147,7 @@ func (s *state) result() (*Result, error) {
 	var whole replicate.File
 	for _, d := range s.drafts {
 		alone := replicate.File{Jobs: []replicate.Job{d.Job}}
-		if err := alone.Validate(); err != nil {
+		if err := jobfile.Validate(&alone); err != nil {
 			return nil, fault.Usagef(fault.HintOf(err), "%s: %w", d.where, err)
 		}
 		for _, e := range d.entries {
@@ -156,7 +157,7 @@ func (s *state) result() (*Result, error) {
 		r.Jobs = append(r.Jobs, d.Name)
 	}
 	if len(whole.Jobs) > 0 {
-		if err := whole.Validate(); err != nil {
+		if err := jobfile.Validate(&whole); err != nil {
 			return nil, fault.Usagef("import the files one by one, then merge the jobs", "the imported jobs are contradictory: %w", err)
 		}
 	}

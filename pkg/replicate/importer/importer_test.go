@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/testenv"
 )
@@ -43,7 +43,7 @@ func requireAccepted(t *testing.T, r *Result) {
 	if len(r.Jobs) == 0 {
 		return
 	}
-	_, err := replicate.Parse("imported", []byte(r.Text))
+	_, err := jobfile.Parse("imported", []byte(r.Text))
 	if err != nil {
 		for l := range strings.SplitSeq(err.Error(), "\n") {
 			missing := strings.Contains(l, "source is missing") || strings.HasSuffix(l, ": to is missing")
@@ -51,7 +51,7 @@ func requireAccepted(t *testing.T, r *Result) {
 		}
 		require.NotEmpty(t, r.Left, r.Text)
 	}
-	f, err := replicate.Parse("filled", []byte(uncommented(r.Text)))
+	f, err := jobfile.Parse("filled", []byte(uncommented(r.Text)))
 	require.NoError(t, err, r.Text)
 	require.Len(t, f.Jobs, len(r.Jobs))
 	for i, name := range r.Jobs {
@@ -196,7 +196,7 @@ func TestPackagedSanoid(t *testing.T) {
 	r, err := Import([]Input{{Name: file, Text: text}}, Options{Target: "root@vault:pool"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"parent2"}, r.Jobs)
-	f, err := replicate.Parse(file, []byte(r.Text))
+	f, err := jobfile.Parse(file, []byte(r.Text))
 	require.NoError(t, err)
 	require.Equal(t, "zpoolname/parent2", f.Jobs[0].Source)
 	require.True(t, f.Jobs[0].Recursive)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/transport"
 )
@@ -19,7 +20,7 @@ func jobsOf(t *testing.T, kind Kind, text string) (*replicate.File, *Result) {
 	if len(r.Jobs) == 0 {
 		return &replicate.File{}, r
 	}
-	f, err := replicate.Parse("x", []byte(uncommented(r.Text)))
+	f, err := jobfile.Parse("x", []byte(uncommented(r.Text)))
 	require.NoError(t, err)
 	return f, r
 }

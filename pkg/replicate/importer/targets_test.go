@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 )
 
 // TestImportedTargets expects one command for the existing copies of each host, and for each target a
@@ -43,7 +43,7 @@ func TestImportedTargets(t *testing.T) {
 			require.Len(t, retention, 1)
 			require.Equal(t, len(r.Jobs), strings.Count(r.Text, "\n#[job.target.retention]\n"))
 			uncommented := strings.NewReplacer("#[job.target", "[job.target", "#hourly", "hourly", "#daily", "daily", "#monthly", "monthly").Replace(r.Text)
-			f, err := replicate.Parse("jobs.toml", []byte(uncommented))
+			f, err := jobfile.Parse("jobs.toml", []byte(uncommented))
 			require.NoError(t, err)
 			for _, j := range f.Jobs {
 				require.NotNil(t, j.Targets[0].Retention)
@@ -67,7 +67,7 @@ func TestTargetConf(t *testing.T) {
 	} {
 		r, err := Import([]Input{source}, Options{Target: "root@b:vault/web1", TargetConf: &Input{Name: "backup.conf", Text: []byte(conf)}})
 		require.NoError(t, err)
-		f, err := replicate.Parse("jobs.toml", []byte(r.Text))
+		f, err := jobfile.Parse("jobs.toml", []byte(r.Text))
 		require.NoError(t, err)
 		g := f.Jobs[0].Targets[0].Retention
 		if want == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/size"
 )
@@ -164,7 +164,7 @@ func TestUnsafeRetentionIsOmitted(t *testing.T) {
 			t.Parallel()
 			r, err := Import([]Input{{Name: "zrepl.yml", Text: []byte(job + tt.rules)}}, Options{})
 			require.NoError(t, err)
-			f, err := replicate.Parse("x", []byte(uncommented(r.Text)))
+			f, err := jobfile.Parse("x", []byte(uncommented(r.Text)))
 			require.NoError(t, err)
 			require.Equal(t, tt.kept, f.Jobs[0].Retention != nil, r.Text)
 			reported := slices.ContainsFunc(r.Left, func(e *Entry) bool { return strings.Contains(e.Do, "[job.retention]") })

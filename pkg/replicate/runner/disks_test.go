@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/retry"
@@ -47,7 +48,7 @@ late = "14d"
 	if change != nil {
 		text = change(text)
 	}
-	f, err := replicate.Parse("j.toml", []byte(text))
+	f, err := jobfile.Parse("j.toml", []byte(text))
 	require.NoError(t, err)
 	r := newReplica(t, replicate.Job{})
 	r.job = &f.Jobs[0]

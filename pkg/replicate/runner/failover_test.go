@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
@@ -64,7 +65,7 @@ func (p *rolePair) jobs(t *testing.T) *replicate.File {
 	t.Helper()
 	text, err := os.ReadFile(p.file)
 	require.NoError(t, err)
-	f, err := replicate.Parse(p.file, text)
+	f, err := jobfile.Parse(p.file, text)
 	require.NoError(t, err)
 	return f
 }

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
@@ -22,7 +23,7 @@ func localReplica(t *testing.T, j replicate.Job) *replica {
 	r := newReplica(t, j)
 	r.job.Targets, r.job.Parallel, r.job.Schedule = nil, 0, "hourly"
 	f := replicate.File{Jobs: []replicate.Job{*r.job}}
-	require.NoError(t, f.Validate())
+	require.NoError(t, jobfile.Validate(&f))
 	return r
 }
 
@@ -184,7 +185,7 @@ func TestHoldsOfOtherHosts(t *testing.T) {
 	text := "[[host]]\nname = 'here'\n[[host]]\nname = 'there'\n[[job]]\nname = 'mine'\nhosts = ['here']\nsource = '" + r.job.Source + "'\nsnapshots.adopt = ['x']\nretention.last = 1\n"
 	theirs := "[[job]]\nname = '" + r.job.Name + "'\nhosts = ['there']\nsource = 'tank'\nsnapshots.adopt = ['x']\nretention.last = 1\n"
 	for text, stale := range map[string]bool{text + theirs: false, text: true} {
-		inv, err := replicate.Read("x", []byte(text))
+		inv, err := jobfile.Read("x", []byte(text))
 		require.NoError(t, err)
 		f, err := inv.For("here")
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/zfs"
@@ -248,7 +249,7 @@ func TestHoldsOfRelays(t *testing.T) {
 	t.Parallel()
 	r := newHourly(t)
 	r.job.Targets[0].Retention = nil
-	require.NoError(t, (&replicate.File{Jobs: []replicate.Job{*r.job}}).Validate())
+	require.NoError(t, jobfile.Validate(&replicate.File{Jobs: []replicate.Job{*r.job}}))
 	for hour := 8; hour < 10; hour++ {
 		r.sends(t, hour)
 		r.relays(t, hour)

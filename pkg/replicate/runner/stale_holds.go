@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/disk"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -202,7 +203,7 @@ func (r *Runner) neededHolds(f *replicate.File) map[string]func(snapshot string)
 		st, err := statedir.Peek(r.Env.StateDir, j.Name).State()
 		if err == nil {
 			var turned *replicate.Job
-			if turned, err = j.From(st.Place); err == nil {
+			if turned, err = jobfile.From(j, st.Place); err == nil {
 				j = turned
 			}
 		}

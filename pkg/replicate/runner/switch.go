@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/decision"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -71,7 +72,7 @@ func (s *roleSwitch) run(ctx context.Context) error {
 	if f.sourceUnknown {
 		return fault.Refusef("run it on the source's host: "+f.session.Env.Command("switch "+f.session.Job.Name), "job %q: this host does not know the address of the source", f.session.Job.Name)
 	}
-	if _, err := f.session.Written.From(f.nextPlace()); err != nil {
+	if _, err := jobfile.From(f.session.Written, f.nextPlace()); err != nil {
 		return err
 	}
 	if err := f.checkOtherCopies(ctx); err != nil {

@@ -94,7 +94,7 @@ func request(p *pass, t *session.Side, v *decision.Survey) send.Batch {
 		Source: s.Source.At, Target: t.At,
 		Plan: plan.Request{
 			Source: v.Root, Target: t.At.Name, Recursive: s.Job.Recursive,
-			First:      s.Job.FirstAt(t.Target),
+			First:  s.Job.FirstAt(t.Target),
 			Newest: sent.Newest, Since: since,
 			IncludeSnapshots: s.Scope.Patterns(), OnlySnapshots: t.Target.Snapshots.Only, Decrypt: t.Transfer.Decrypt,
 			CarryProperties: carry, CarryNamed: named, Set: t.Target.Properties.Set, Exclude: t.Target.Properties.Exclude,

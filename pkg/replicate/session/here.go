@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 )
 
 // OnThisHost returns the job as this host sees it. On the host of a copy, the job file of the
@@ -39,7 +40,7 @@ const lookupTimeout = 5 * time.Second
 
 // isThisHost reports whether a name or address of a job file means this computer.
 func isThisHost(ctx context.Context, name string) bool {
-	if own, err := os.Hostname(); err == nil && (strings.EqualFold(name, own) || strings.EqualFold(name, replicate.ShortName(own))) {
+	if own, err := os.Hostname(); err == nil && (strings.EqualFold(name, own) || strings.EqualFold(name, jobfile.ShortName(own))) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)

@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/job/heal"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
@@ -37,7 +38,7 @@ func (e *Env) Open(j *replicate.Job, store *statedir.Store) (s *Session, err err
 	if st.Place != "" && j.Target(st.Place) == nil { // it was deleted from the job file
 		st.Turn("", time.Time{})
 	}
-	now, err := j.From(st.Place)
+	now, err := jobfile.From(j, st.Place)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func (e *Env) Open(j *replicate.Job, store *statedir.Store) (s *Session, err err
 // Turn returns the session of the job in the direction in which the copy on target place is the source, "" = as in
 // the job file. It turns the state. since is when the roles changed.
 func (s *Session) Turn(place string, since time.Time) (*Session, error) {
-	j, err := s.Written.From(place)
+	j, err := jobfile.From(s.Written, place)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
@@ -19,7 +20,7 @@ import (
 // of all jobs, and metrics of the others.
 func TestHostileRecords(t *testing.T) {
 	t.Parallel()
-	f, err := replicate.Parse("f", []byte(`
+	f, err := jobfile.Parse("f", []byte(`
 [metrics]
 textfile = "/tmp/zxfer.prom"
 [[job]]

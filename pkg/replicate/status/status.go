@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 )
 
@@ -81,7 +82,7 @@ func (w statusTimes) judgedAt() time.Time {
 
 // statusOf returns the status of a job from its records, which another user may have written.
 func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
-	if turned, err := j.From(st.Place); err == nil { // otherwise the next run reports it
+	if turned, err := jobfile.From(j, st.Place); err == nil { // otherwise the next run reports it
 		j = turned
 	}
 	js := &JobStatus{Job: j.Name, Source: j.Source, Switched: st.PlaceSince, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}, of: j}

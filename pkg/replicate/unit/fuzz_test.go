@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 )
 
 // directives parses a unit as systemd.syntax(7) does: sections, comments, and lines continued
@@ -64,7 +65,7 @@ func FuzzWritten(f *testing.F) {
 		file := &replicate.File{Jobs: []replicate.Job{j}}
 		p := Paths{Binary: binary, JobFile: jobFile, StateDir: stateDir, Textfile: textfile}
 		files, err := Files(file, p)
-		if file.Validate() != nil || err != nil || binary == "" || jobFile == "" || stateDir == "" {
+		if jobfile.Validate(file) != nil || err != nil || binary == "" || jobFile == "" || stateDir == "" {
 			return
 		}
 		plain := j
@@ -139,8 +140,8 @@ func split(t *testing.T, line string) []string {
 func TestInvalidUnitValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"backup\nExecStart=/bin/sh", "backup\n* * * * * root id", "a b", "%h", "a$", "-x", "ü", "a\r", "a:b", strings.Repeat("a", 257)} {
-		err := (&replicate.File{Jobs: []replicate.Job{{Name: "home", Source: "tank/x", User: user, Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate},
-			Targets: []replicate.Target{{Name: "t", To: "vault:pool"}}}}}).Validate()
+		err := jobfile.Validate(&replicate.File{Jobs: []replicate.Job{{Name: "home", Source: "tank/x", User: user, Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate},
+			Targets: []replicate.Target{{Name: "t", To: "vault:pool"}}}}})
 		require.ErrorContains(t, err, fmt.Sprintf("user: %q is not the name of an account", user))
 	}
 	for _, bad := range []string{"etc/x", "/etc/x\nUser=root", "/etc/a b", "/etc/a;reboot", "/etc/`id`", "/etc/%n", "/etc/$x", `/etc/"`, `/etc/\`, "/etc/a\r", "/etc/\u2028", "/etc/\xff", "/etc/*", "/etc/(x)"} {

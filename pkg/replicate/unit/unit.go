@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/jobfile"
 )
 
 // Prefix starts the name of every unit that this package writes, and Marker is its first line.
@@ -144,7 +145,7 @@ func (p Paths) Check() error {
 	for _, s := range []string{p.Binary, p.JobFile, p.StateDir, p.Textfile} {
 		err := error(nil)
 		if s != "" {
-			err = replicate.CheckPath(s)
+			err = jobfile.CheckPath(s)
 		}
 		if err == nil && strings.Contains(s, " ") {
 			err = fault.Usagef("use a path without blanks", "%q is not an absolute path without blanks, as units require", s)
@@ -228,7 +229,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 	}
 	kill := "mixed"
 	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.subject == "replicate" {
-		kill = "process" // the watchdog of a freeze survives the run; everything else ends with it
+		kill = "process"                       // the watchdog of a freeze survives the run; everything else ends with it
 		if j.User == "" && !j.ImportsDisks() { // the directory is there already
 			user += runDirectory // for coordination after both processes are killed
 		}

@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/testenv"
 )
 
@@ -279,7 +280,7 @@ func TestFamilies(t *testing.T) {
 // TestDiskService expects a service for each disk, which its device starts.
 func TestDiskService(t *testing.T) {
 	t.Parallel()
-	f, err := replicate.Parse("x.toml", []byte(`[[job]]
+	f, err := jobfile.Parse("x.toml", []byte(`[[job]]
 name = "home"
 source = "tank/home"
 schedule = "hourly"

@@ -27,6 +27,7 @@ import (
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 	if err := os.WriteFile(filepath.Join(dir, "replicate.toml"), []byte(text), 0o644); err != nil {
 		return err
 	}
-	file, err := replicate.Parse("replicate.toml", []byte(text))
+	file, err := jobfile.Parse("replicate.toml", []byte(text))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/transport"
@@ -42,7 +43,7 @@ func (f *faults) add(key string, err error) {
 }
 
 // addSetting adds the error of package transport about an option.
-func (f *faults) addSetting(err error) { f.add(keyOf(err), InKeys(err)) }
+func (f *faults) addSetting(err error) { f.add(replicate.KeyOf(err), replicate.InKeys(err)) }
 
 // keyError is an error in the value of a key of a job.
 type keyError struct {
@@ -77,7 +78,7 @@ func (f *faults) oneOf(key, value string, words ...string) {
 	}
 }
 
-func (f *faults) choice(c *Selection, recursive bool) {
+func (f *faults) choice(c *replicate.Selection, recursive bool) {
 	if !recursive && (len(c.Include)+len(c.Exclude) > 0 || c.Property != "") {
 		f.addf("include", "include, exclude and property have no effect without recursive = true")
 	}
@@ -95,7 +96,7 @@ func (f *faults) choice(c *Selection, recursive bool) {
 	}
 }
 
-func (f *faults) sent(s *SnapshotLimits) {
+func (f *faults) sent(s *replicate.SnapshotLimits) {
 	f.number("snapshots.newest", s.Newest, 0, maxKept)
 	if s.LatestOnly && (s.Newest > 0 || s.Since > 0) {
 		f.addf("snapshots.latest_only", "snapshots.latest_only cannot be combined with newest or since")
@@ -162,7 +163,7 @@ func (f *faults) grid(key string, g *retention.Grid) {
 	}
 }
 
-func (f *faults) mirror(j *Job, t *Target) {
+func (f *faults) mirror(j *replicate.Job, t *replicate.Target) {
 	if t.Mirror == nil {
 		return
 	}
@@ -178,7 +179,7 @@ func (f *faults) mirror(j *Job, t *Target) {
 	}
 }
 
-func (f *faults) hook(key string, h *Hook) {
+func (f *faults) hook(key string, h *replicate.Hook) {
 	f.oneOf(key+".on_failure", h.OnFailure, "stop", "continue")
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		f.addf(key, `%s: command is missing; write ["/path/of/command", "argument"]`, key)
@@ -190,7 +191,7 @@ func (f *faults) hook(key string, h *Hook) {
 	}
 }
 
-func (f *faults) drill(d *Drill) {
+func (f *faults) drill(d *replicate.Drill) {
 	if d == nil {
 		return
 	}
@@ -208,7 +209,7 @@ func (f *faults) drill(d *Drill) {
 	}
 }
 
-func (f *faults) transfer(t *Transfer) {
+func (f *faults) transfer(t *replicate.Transfer) {
 	settings := t.Settings // Check normalizes values
 	for _, err := range settings.Check(transport.JobFile) {
 		f.addSetting(err)
@@ -220,7 +221,7 @@ func (f *faults) transfer(t *Transfer) {
 	}
 }
 
-func (f *faults) properties(p *Properties) {
+func (f *faults) properties(p *replicate.Properties) {
 	f.carry(p.Carry)
 	for name, value := range p.Set {
 		err := zfs.CheckProperty(name)

@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/replicate"
 )
 
 // notifyFile returns a job file with a table notify, and jobs with their own.
@@ -99,8 +101,8 @@ func TestMergedNotify(t *testing.T) {
 	f, err := Parse("x", []byte(notifyFile("ping_file = \"/etc/zxfer/{job}\"\nmail = [\"root\"]\nmail_on = \"always\"",
 		"", "[job.notify]\nping = \"https://hc.example/x\"", "[job.notify]\nmail = []\nmail_on = \"failure\"")))
 	require.NoError(t, err)
-	require.Equal(t, &Notify{PingFile: "/etc/zxfer/j0", Mail: []string{"root"}, MailOn: "always"}, f.Jobs[0].Notify)
-	require.Equal(t, &Notify{Ping: "https://hc.example/x", Mail: []string{"root"}, MailOn: "always"}, f.Jobs[1].Notify)
+	require.Equal(t, &replicate.Notify{PingFile: "/etc/zxfer/j0", Mail: []string{"root"}, MailOn: "always"}, f.Jobs[0].Notify)
+	require.Equal(t, &replicate.Notify{Ping: "https://hc.example/x", Mail: []string{"root"}, MailOn: "always"}, f.Jobs[1].Notify)
 	require.False(t, f.Jobs[2].Notify.HasMail())
 	require.True(t, f.Jobs[2].Notify.HasPing())
 	text, err := json.Marshal(f)
@@ -132,10 +134,10 @@ to = "usb/home"
 disk = { pools = { red = "1", blue = "2" }, import = true }
 mirror = {}
 `)
-	want, have := &File{}, &File{}
+	want, have := &replicate.File{}, &replicate.File{}
 	require.NoError(t, decode(text, want))
 	require.NoError(t, decode(text, have))
-	_ = have.Validate()
+	_ = Validate(have)
 	require.Equal(t, want, have)
 	require.Equal(t, 1, want.Jobs[0].SnapshotLimitsOf(&want.Jobs[0].Targets[0]).Newest, "latest_only is newest = 1")
 }

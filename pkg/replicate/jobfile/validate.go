@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/transport"
 )
@@ -19,10 +20,10 @@ import (
 const maxKept = 100_000
 
 // Validate checks the values that the decoder accepted, and changes none. Errors name job and key.
-func (f *File) Validate() error { return f.validate(locations{}) }
+func Validate(f *replicate.File) error { return validate(f, locations{}) }
 
 // validate is Validate with line numbers for messages.
-func (f *File) validate(at locations) error {
+func validate(f *replicate.File, at locations) error {
 	var errs []error
 	if f.Jobs == nil { // for example a truncated file
 		errs = append(errs, fault.Usagef("zxfer replicate init writes one\nif the file is to have no jobs, write: job = []", "the file has no [[job]]"))
@@ -41,35 +42,35 @@ func (f *File) validate(at locations) error {
 		}
 		seen[j.Name] = true
 	}
-	errs = append(errs, f.overlaps()...)
+	errs = append(errs, overlappingJobs(f)...)
 	for i, err := range errs {
 		errs[i] = fmt.Errorf("%s%w", at.file(), err)
 	}
 	for i := range f.Jobs {
-		faults := f.Jobs[i].faults()
+		faults := jobFaults(&f.Jobs[i])
 		slices.SortStableFunc(faults, func(a, b *keyError) int { return cmp.Compare(at.line(i, a.key), at.line(i, b.key)) })
 		for _, err := range faults {
 			errs = append(errs, fmt.Errorf("%s%s%s: %w", at.key(i, err.key), labeled("job", f.Jobs[i].Name, i), at.suffix(i), err))
 		}
 	}
-	for _, err := range f.sharedPings() {
+	for _, err := range sharedPings(f) {
 		errs = append(errs, fmt.Errorf("%s%w", at.file(), err))
 	}
 	return errors.Join(errs...)
 }
 
-// overlaps reports two jobs that would take or prune each other's snapshots.
-func (f *File) overlaps() []error {
+// overlappingJobs reports two jobs that would take or prune each other's snapshots.
+func overlappingJobs(f *replicate.File) []error {
 	var errs []error
 	for i := range f.Jobs {
 		for k := range i {
 			a, b := &f.Jobs[k], &f.Jobs[i]
-			if a.Snapshots.Take == "" || b.Snapshots.Take == "" || !a.overlaps(b) {
+			if a.Snapshots.Take == "" || b.Snapshots.Take == "" || !overlaps(a, b) {
 				continue
 			}
 			x, errX := a.Scope()
 			y, errY := b.Scope()
-			if errX == nil && errY == nil && x.naming.glob == y.naming.glob {
+			if errX == nil && errY == nil && x.Naming().Pattern() == y.Naming().Pattern() {
 				errs = append(errs, fault.Usagef("put {job} into snapshots.take of both",
 					"jobs %q and %q take snapshots of the same datasets with the same names: each would destroy the other's", a.Name, b.Name))
 			}
@@ -78,13 +79,13 @@ func (f *File) overlaps() []error {
 	return errs
 }
 
-func (j *Job) overlaps(o *Job) bool {
+func overlaps(j *replicate.Job, o *replicate.Job) bool {
 	a, b := j.Source, o.Source
 	return a == b || j.Recursive && strings.HasPrefix(b, a+"/") || o.Recursive && strings.HasPrefix(a, b+"/")
 }
 
-// faults returns all errors in a job.
-func (j *Job) faults() []*keyError {
+// jobFaults returns all errors in a job.
+func jobFaults(j *replicate.Job) []*keyError {
 	f := &faults{}
 	f.checkName(j.Name)
 	f.endpoint("source", j.Source, false)
@@ -122,11 +123,11 @@ func (j *Job) faults() []*keyError {
 	f.oneOf("bookmarks", j.Bookmarks, "sent", "none")
 	f.transfer(&j.Transfer)
 	f.drill(j.Drill)
-	j.freezeFaults(f)
-	j.relayFaults(f)
-	j.targetFaults(f)
+	freezeFaults(j, f)
+	relayFaults(j, f)
+	targetFaults(j, f)
 	if len(j.Targets) == 0 {
-		j.localFaults(f)
+		localFaults(j, f)
 	}
 	for i := range j.Before {
 		f.hook("before", &j.Before[i])
@@ -141,14 +142,14 @@ func (j *Job) faults() []*keyError {
 	return f.errs
 }
 
-func (j *Job) targetFaults(f *faults) {
+func targetFaults(j *replicate.Job, f *faults) {
 	seen, addresses := map[string]bool{}, map[string]string{}
 	for i := range j.Targets {
 		t := &j.Targets[i]
 		f.at, f.path = labeled("target", t.Name, i)+": ", fmt.Sprintf("target[%d].", i)
 		f.checkName(t.Name)
 		f.endpoint("to", t.To, true)
-		if to := j.selfTarget(t); to != "" {
+		if to := selfTarget(j, t); to != "" {
 			f.addf("to", "to %q is %s, which is part of the source", t.To, to)
 		}
 		f.grid("retention", t.Retention)
@@ -156,7 +157,7 @@ func (j *Job) targetFaults(f *faults) {
 		f.oneOf("on_divergence", t.OnDivergence, "refuse", "rotate")
 		f.oneOf("on_rename", t.OnRename, "refuse", "follow")
 		f.mirror(j, t)
-		t.sentOnFaults(f)
+		sentOnFaults(t, f)
 		f.choice(&t.Selection, j.Recursive)
 		f.sent(&t.Snapshots.SnapshotLimits)
 		f.patterns("snapshots.only", t.Snapshots.Only)
@@ -170,16 +171,16 @@ func (j *Job) targetFaults(f *faults) {
 		if t.Drill != nil && t.Drill.Deadline != 0 {
 			f.addf("drill.deadline", "drill.deadline is a key of the job: write it into [job.drill]")
 		}
-		f.addSetting(j.checkTransport(t))
+		f.addSetting(checkTransport(j, t))
 		f.properties(&t.Properties)
 		f.disk(j, t)
 		f.at = ""
-		j.windowFaults(f, t)
+		windowFaults(j, f, t)
 		if seen[t.Name] && t.Name != "" {
 			f.addf("", "two targets are named %q", t.Name)
 		}
 		seen[t.Name] = true
-		if t.Name == SourceSide {
+		if t.Name == replicate.SourceSide {
 			f.addf("", "a target cannot be named %q, which means the source in records and prune", t.Name)
 		}
 		if t.Disk != nil { // the disk distinguishes targets
@@ -191,12 +192,12 @@ func (j *Job) targetFaults(f *faults) {
 		addresses[t.To] = t.Name
 	}
 	f.path = ""
-	j.disksFaults(f)
+	disksFaults(j, f)
 }
 
 // selfTarget returns the dataset of a target if it is the source or, for a recursive job, below
 // it, else "". It compares host names as written.
-func (j *Job) selfTarget(t *Target) string {
+func selfTarget(j *replicate.Job, t *replicate.Target) string {
 	from, errFrom := endpoint.Parse(j.Source)
 	to, errTo := endpoint.Parse(t.To)
 	if errFrom != nil || errTo != nil || from.Host != to.Host {
@@ -211,7 +212,7 @@ func (j *Job) selfTarget(t *Target) string {
 
 // checkTransport checks that the transport can connect the source with a target. On a single host,
 // zxfer uses no network, so any transport is valid.
-func (j *Job) checkTransport(t *Target) error {
+func checkTransport(j *replicate.Job, t *replicate.Target) error {
 	from, errFrom := endpoint.Parse(j.Source)
 	to, errTo := endpoint.Parse(t.To)
 	if errFrom != nil || errTo != nil || from.Host == to.Host {
@@ -221,7 +222,7 @@ func (j *Job) checkTransport(t *Target) error {
 }
 
 // localFaults adds errors in a job without targets.
-func (j *Job) localFaults(f *faults) {
+func localFaults(j *replicate.Job, f *faults) {
 	if j.Snapshots.Take == "" && j.Retention == nil {
 		f.add("", fault.Usagef("add a [[job.target]], snapshots.take or [job.retention]",
 			"the job has nothing to do: it has no [[job.target]], snapshots.take or [job.retention]"))
@@ -245,7 +246,7 @@ func (j *Job) localFaults(f *faults) {
 		{"holds", j.Holds != "", ""},
 		{"bookmarks", j.Bookmarks != "", ""},
 		{"drill", j.Drill != nil, ""},
-		{"transfer", !reflect.DeepEqual(transfer, Transfer{}), ` (except rsh, no_bootstrap and wire = "nc")`},
+		{"transfer", !reflect.DeepEqual(transfer, replicate.Transfer{}), ` (except rsh, no_bootstrap and wire = "nc")`},
 	} {
 		if k.set {
 			f.addf(k.key, "%s%s has no effect without a [[job.target]]", k.key, k.except)

@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 )
 
 // decode decodes TOML. Unknown keys are errors.
@@ -150,7 +151,7 @@ func tableKeys() map[string][]string {
 			}
 		}
 	}
-	add("", reflect.TypeFor[File]())
+	add("", reflect.TypeFor[replicate.File]())
 	return out
 }
 

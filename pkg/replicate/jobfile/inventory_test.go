@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
 )
 
@@ -46,7 +47,7 @@ func TestReadSelectsHostPart(t *testing.T) {
 	require.Len(t, pg.Before, 2, "an array replaces the template's")
 	require.Equal(t, []string{"/bin/b", "db09", "${HOME}"}, pg.Before[0].Command)
 	require.Len(t, pg.Targets, 2, "targets are merged by name")
-	require.Equal(t, Target{Name: "vault", To: "root@backup2:vault/db09-pg", Retention: &retention.Grid{Daily: 30, Weekly: 2}}, pg.Targets[0])
+	require.Equal(t, replicate.Target{Name: "vault", To: "root@backup2:vault/db09-pg", Retention: &retention.Grid{Daily: 30, Weekly: 2}}, pg.Targets[0])
 	require.Equal(t, "tank2/pg", pg.Targets[1].To)
 	require.NotNil(t, f.Find("bare-db09"))
 	require.Empty(t, f.Find("bare-db09").Targets, "an empty array removes the template's targets")

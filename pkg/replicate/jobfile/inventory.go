@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"errors"
@@ -10,11 +10,12 @@ import (
 	toml "github.com/pelletier/go-toml/v2"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/transport"
 )
 
 // Parse reads and validates the job file of a single host.
-func Parse(name string, text []byte) (*File, error) {
+func Parse(name string, text []byte) (*replicate.File, error) {
 	inv, err := Read(name, text)
 	if err != nil {
 		return nil, err
@@ -24,8 +25,8 @@ func Parse(name string, text []byte) (*File, error) {
 
 // Inventory is a job file for all hosts that share it.
 type Inventory struct {
-	name  string // file name for messages
-	file  *File  // before templates and variables
+	name  string          // file name for messages
+	file  *replicate.File // before templates and variables
 	lines map[string][]int
 	keys  []map[string]int // lines of the keys of each job
 	// jobs are the job tables with their templates applied. It is nil if the file is not shared:
@@ -39,7 +40,7 @@ type Inventory struct {
 // errors in hosts and templates, are errors of class fault.Usage. The message for an unknown key has
 // its line and a similar key.
 func Read(name string, text []byte) (*Inventory, error) {
-	f := &File{}
+	f := &replicate.File{}
 	if err := decode(text, f); err != nil {
 		return nil, syntaxError(name, err)
 	}
@@ -76,12 +77,12 @@ func Read(name string, text []byte) (*Inventory, error) {
 // isShared reports whether the file has hosts or templates.
 func (inv *Inventory) isShared() bool {
 	return len(inv.groups)+len(inv.file.Hosts)+len(inv.file.Templates) > 0 ||
-		slices.ContainsFunc(inv.file.Jobs, func(j Job) bool { return j.Template != nil || j.Hosts != nil })
+		slices.ContainsFunc(inv.file.Jobs, func(j replicate.Job) bool { return j.Template != nil || j.Hosts != nil })
 }
 
 // For returns the validated part of a host. The name may include a domain. If the file has no
 // [[host]], every host has all jobs.
-func (inv *Inventory) For(name string) (*File, error) {
+func (inv *Inventory) For(name string) (*replicate.File, error) {
 	if inv.jobs == nil {
 		return inv.validated(inv.file, locations{name: inv.name, lines: inv.lines["job"], keys: inv.keys})
 	}
@@ -101,8 +102,8 @@ func (inv *Inventory) For(name string) (*File, error) {
 
 // Part is the part of a host, or the error in it.
 type Part struct {
-	Host string // name for messages
-	File *File  // nil if Err is set
+	Host string          // name for messages
+	File *replicate.File // nil if Err is set
 	Err  error
 }
 
@@ -120,16 +121,16 @@ func (inv *Inventory) Parts() (out []Part) {
 	return out
 }
 
-func (inv *Inventory) part(h *member) (*File, error) {
+func (inv *Inventory) part(h *member) (*replicate.File, error) {
 	at := locations{name: inv.name}
-	f := &File{Metrics: inv.file.Metrics, Notify: inv.file.Notify, Host: h.name}
+	f := &replicate.File{Metrics: inv.file.Metrics, Notify: inv.file.Notify, Host: h.name}
 	if inv.file.Jobs != nil {
-		f.Jobs = []Job{}
+		f.Jobs = []replicate.Job{}
 	}
 	var errs []error
 	for i, job := range inv.jobs {
 		if !inv.hasJob(h, job) {
-			f.elsewhere = append(f.elsewhere, inv.namesElsewhere(job)...)
+			f.Elsewhere = append(f.Elsewhere, inv.namesElsewhere(job)...)
 			continue
 		}
 		suffix := ""
@@ -161,7 +162,7 @@ func (inv *Inventory) part(h *member) (*File, error) {
 }
 
 // buildJob converts a job table to the job of a host.
-func (inv *Inventory) buildJob(job map[string]any, h *member) (*Job, error) {
+func (inv *Inventory) buildJob(job map[string]any, h *member) (*replicate.Job, error) {
 	table := maps.Clone(job)
 	delete(table, "template")
 	delete(table, "hosts")
@@ -184,7 +185,7 @@ func (inv *Inventory) buildJob(job map[string]any, h *member) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{}
+	j := &replicate.Job{}
 	if err := decode(text, j); err != nil {
 		return nil, err
 	}
@@ -217,25 +218,25 @@ func substitute(v any, value func(name string) (string, bool)) any {
 	return v
 }
 
-func (inv *Inventory) validated(f *File, at locations) (*File, error) {
-	if err := f.validate(at); err != nil {
+func (inv *Inventory) validated(f *replicate.File, at locations) (*replicate.File, error) {
+	if err := validate(f, at); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
-	return f.resolved(), nil
+	return resolved(f), nil
 }
 
 // resolved returns a copy of a valid file in which each job has its complete Notify, a target for each disk, and transfer
 // options in their normal form.
-func (f *File) resolved() *File {
-	r, jobs := *f, f.jobsByCheck()
+func resolved(f *replicate.File) *replicate.File {
+	r, jobs := *f, jobsByCheck(f)
 	r.Jobs = slices.Clone(f.Jobs)
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
-		j.Notify = f.notifyOf(j)
+		j.Notify = notifyOf(f, j)
 		if j.Notify.HasPing() {
-			j.Notify.Shared = len(jobs[j.Notify.check()]) > 1
+			j.Notify.Shared = len(jobs[check(j.Notify)]) > 1
 		}
-		j.byDisk()
+		byDisk(j)
 		j.Transfer.Settings.Check(transport.JobFile) // normalizes values
 		for k := range j.Targets {
 			if t := &j.Targets[k]; t.Transfer != nil {
@@ -284,14 +285,6 @@ func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 		}
 	}
 	return out
-}
-
-// Has reports whether any host has a job with that name.
-func (f *File) Has(name string) bool { return f.Find(name) != nil || f.OnOtherHosts(name) }
-
-// OnOtherHosts reports whether only other hosts have a job with that name.
-func (f *File) OnOtherHosts(name string) bool {
-	return f.Find(name) == nil && slices.Contains(f.elsewhere, name)
 }
 
 // JobsOf returns the names of a host's jobs, also of invalid ones. It returns nil for an unknown

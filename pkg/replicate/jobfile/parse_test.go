@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/size"
@@ -50,7 +51,7 @@ func TestParse(t *testing.T) {
 }
 
 // write writes a job file in the format of Parse.
-func write(w io.Writer, f *File) error {
+func write(w io.Writer, f *replicate.File) error {
 	e := toml.NewEncoder(w)
 	e.SetTablesInline(false)
 	return e.Encode(f)
@@ -245,7 +246,7 @@ func TestDrillKeys(t *testing.T) {
 	f, err = Parse("f", fmt.Appendf(nil, job, `drill = { schedule = "weekly", sample = "5%" }`, `drill = { key_file = "/etc/k" }`))
 	require.NoError(t, err)
 	j = &f.Jobs[0]
-	require.Equal(t, Drill{KeyFile: "/etc/k"}, j.DrillAt(&j.Targets[0]))
+	require.Equal(t, replicate.Drill{KeyFile: "/etc/k"}, j.DrillAt(&j.Targets[0]))
 	for drill, want := range map[string]string{
 		`schedule = "sometimes"`: "drill.schedule", `sample = "0%"`: "write 5%", `sample = "101%"`: "write 5%", `sample = "5"`: "write 5%",
 		`command = ["check"]`: "not an absolute path", `writable = true`: "no effect without drill.command", `key_file = "k"`: "drill.key_file", `sampel = "5%"`: "unknown key",
@@ -265,7 +266,7 @@ func TestDrillKeys(t *testing.T) {
 // TestParseCarry expects carry to be true, false, or an array of additional property names.
 func TestParseCarry(t *testing.T) {
 	t.Parallel()
-	parse := func(carry string) (*File, error) {
+	parse := func(carry string) (*replicate.File, error) {
 		return Parse("jobs.toml", []byte(`
 [[job]]
 name = "home"
@@ -313,7 +314,7 @@ properties = { `+carry+` }
 		_, err := parse(carry)
 		require.ErrorContains(t, err, text, carry)
 	}
-	require.Equal(t, `to carry one: properties.carry = ["NAME"]`, Keys("to carry one: {{carry NAME}}"))
+	require.Equal(t, `to carry one: properties.carry = ["NAME"]`, replicate.Keys("to carry one: {{carry NAME}}"))
 }
 
 // TestErrorsAreInFileOrder expects that errors in a job are in the order of the file, so that the

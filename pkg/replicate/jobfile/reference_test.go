@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/transport"
 )
@@ -172,7 +173,7 @@ func transferDocs() []keyDoc {
 	inHelp := regexp.MustCompile(` \(default ([^()]+)\)`)
 	var docs []keyDoc
 	for _, o := range transport.Options(transport.JobFile) {
-		d := keyDoc{keys: o.Key, def: "-", example: examples[o.Key], meaning: Keys(o.Help())}
+		d := keyDoc{keys: o.Key, def: "-", example: examples[o.Key], meaning: replicate.Keys(o.Help())}
 		switch m := inHelp.FindStringSubmatch(d.meaning); {
 		case m != nil:
 			d.def, d.meaning = m[1], inHelp.ReplaceAllString(d.meaning, "")
@@ -215,7 +216,7 @@ func keyTypes() map[string]map[string]string {
 			switch {
 			case of == reflect.TypeFor[calendar.Duration](), of == reflect.TypeFor[calendar.Grace]():
 				out[table][key] = "time span"
-			case of == reflect.TypeFor[Fraction]():
+			case of == reflect.TypeFor[replicate.Fraction]():
 				out[table][key] = "percentage"
 			case of.Kind() == reflect.Map:
 				out[table][key] = "table"
@@ -233,13 +234,13 @@ func keyTypes() map[string]map[string]string {
 			}
 		}
 	}
-	add("", reflect.TypeFor[File]())
+	add("", reflect.TypeFor[replicate.File]())
 	out["job.target.properties"]["carry"] = "boolean or list"
 	out["job.target.properties"]["set"] = "table"
 	return out
 }
 
-const renewReference = "UPDATE_GOLDEN=1 go test ./pkg/replicate -run TestJobFileReference"
+const renewReference = "UPDATE_GOLDEN=1 go test ./pkg/replicate/jobfile -run TestJobFileReference"
 
 // TestJobFileReference expects docs/reference/job-file.md to document every key, with valid
 // examples.
@@ -268,7 +269,7 @@ func TestJobFileReference(t *testing.T) {
 	for table, same := range sameKeys {
 		require.Equal(t, types[same], types[table])
 	}
-	page := filepath.Join("..", "..", "docs", "reference", "job-file.md")
+	page := filepath.Join("..", "..", "..", "docs", "reference", "job-file.md")
 	raw, err := os.ReadFile(page)
 	require.NoError(t, err)
 	region := regexp.MustCompile(`(?s)<!-- keys of (\S+): .*? -->\n.*?<!-- end -->`)
@@ -312,7 +313,7 @@ func keyTable(t *testing.T, table string, docs []keyDoc, types map[string]string
 			if strings.HasPrefix(table, "job.target.") {
 				text = strings.Replace(text, "[[job]]\n", "[[job]]\n[[job.target]]\n", 1)
 			}
-			require.NoError(t, decode([]byte(text), &File{}), "%s", text)
+			require.NoError(t, decode([]byte(text), &replicate.File{}), "%s", text)
 		}
 		def := d.def
 		switch {

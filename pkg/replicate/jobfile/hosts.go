@@ -1,4 +1,4 @@
-package replicate
+package jobfile
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
 )
 
 // maxHosts limits the number of hosts in a file.
@@ -51,7 +52,7 @@ func (m *member) text(v any) string {
 
 // group is a [[host]] table of the file.
 type group struct {
-	table    *Host
+	table    *replicate.Host
 	names    []string // lower-case short names
 	patterns []string
 }
