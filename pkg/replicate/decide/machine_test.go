@@ -15,6 +15,29 @@ import (
 	"zxfer/pkg/testenv"
 )
 
+// Machine is a state machine, for tests and documentation.
+type Machine struct {
+	Name           string
+	States, Events []string
+	// Next returns the next state. An error means that the event is refused.
+	Next func(state, event string) (string, error)
+}
+
+// rolesMachine is the machine of Roles for tests and documentation.
+func rolesMachine() Machine {
+	m := Machine{Name: "Roles of source and copy", Next: func(state, event string) (string, error) {
+		next, err := NextRoles(Roles(state), RoleEvent(event))
+		return string(next), err
+	}}
+	for _, s := range []Roles{Normal, SourceLost, Handover, HandoverLost, Switching, Promoted, PromotedLost, TwoSources, Contradicted} {
+		m.States = append(m.States, string(s))
+	}
+	for _, e := range []RoleEvent{RunEvent, PromoteEvent, PromoteAnyway, SwitchEvent, AbortEvent, Arrived, Demoted, LoseEvent, ReturnEvent, ClaimEvent, ForeignEvent} {
+		m.Events = append(m.Events, string(e))
+	}
+	return m
+}
+
 const renewStates = "UPDATE_GOLDEN=1 go test ./pkg/replicate/decide -run TestStatesPage"
 
 // machines returns all state machines of the package.

@@ -25,20 +25,19 @@ const (
 const reminder = 24 * time.Hour
 
 // Next returns the state after an event.
-func (s MailState) Next(e MailEvent) (MailState, error) {
+func (s MailState) Next(e MailEvent) MailState {
 	switch e {
 	case RunSucceeded:
-		return MailQuiet, nil
+		return MailQuiet
 	case RunFailed:
-		return MailFailing, nil
+		return MailFailing
 	}
-	return s, nil
+	return s
 }
 
 // Mails reports whether a run that ends with an event sends a mail, if the last one was sent at a
 // time. always sends one after each run that was not stopped.
 func (s MailState) Mails(e MailEvent, always bool, last, now time.Time) bool {
-	next, _ := s.Next(e) // it never fails
 	overdue := e == RunFailed && (now.Sub(last) >= reminder || last.After(now))
-	return e != RunStopped && (always || next != s || overdue)
+	return e != RunStopped && (always || s.Next(e) != s || overdue)
 }

@@ -13,8 +13,7 @@ func mailMachine() Machine {
 	return Machine{Name: "Mail about a job", States: []string{string(MailQuiet), string(MailFailing)},
 		Events: []string{string(RunSucceeded), string(RunFailed), string(RunStopped)},
 		Next: func(state, event string) (string, error) {
-			next, err := MailState(state).Next(MailEvent(event))
-			return string(next), err
+			return string(MailState(state).Next(MailEvent(event))), nil
 		}}
 }
 

@@ -223,18 +223,3 @@ func refusedRole(state Roles, event RoleEvent) (why string, remedies []RoleRemed
 	}
 	return fmt.Sprintf("the roles of source and copy do not belong together: %s is refused", event), clear
 }
-
-// rolesMachine is the machine of Roles for tests and documentation.
-func rolesMachine() Machine {
-	m := Machine{Name: "Roles of source and copy", Next: func(state, event string) (string, error) {
-		next, err := NextRoles(Roles(state), RoleEvent(event))
-		return string(next), err
-	}}
-	for _, s := range []Roles{Normal, SourceLost, Handover, HandoverLost, Switching, Promoted, PromotedLost, TwoSources, Contradicted} {
-		m.States = append(m.States, string(s))
-	}
-	for _, e := range []RoleEvent{RunEvent, PromoteEvent, PromoteAnyway, SwitchEvent, AbortEvent, Arrived, Demoted, LoseEvent, ReturnEvent, ClaimEvent, ForeignEvent} {
-		m.Events = append(m.Events, string(e))
-	}
-	return m
-}

@@ -181,8 +181,7 @@ func (r *Runner) mail(ctx context.Context, j *replicate.Job, store *statedir.Sto
 	if m.Failing {
 		state = decide.MailFailing
 	}
-	next, _ := state.Next(event) // it never fails
-	m.Failing = next == decide.MailFailing
+	m.Failing = state.Next(event) == decide.MailFailing
 	if state.Mails(event, j.Notify.WhetherAlways(), m.At, r.Env.Now()) {
 		m.At = r.Env.Now().UTC().Truncate(time.Second)
 		if err := r.SendMail(ctx, j, subject(run, state), summary(run)); err != nil {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -43,21 +42,6 @@ func Create(path string, text []byte, mode os.FileMode) error {
 		}
 		return errors.Join(f.Close(), dir.Rename(from, to))
 	})
-}
-
-// ReplaceKeepingOwner replaces a regular file, and keeps its mode and owner. It does not follow a
-// symlink.
-func ReplaceKeepingOwner(path string, text []byte) error {
-	return write(path, text, 0o600, func(f *os.File, old os.FileInfo) error {
-		if old == nil || !old.Mode().IsRegular() {
-			return errors.New("not a regular file")
-		}
-		owner, ok := old.Sys().(*syscall.Stat_t)
-		if !ok {
-			return errors.New("unknown owner")
-		}
-		return errors.Join(f.Chown(int(owner.Uid), int(owner.Gid)), f.Chmod(old.Mode().Perm()))
-	}, rename)
 }
 
 func rename(dir *os.Root, from, to string) error { return dir.Rename(from, to) }
