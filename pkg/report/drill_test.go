@@ -19,11 +19,11 @@ func TestDrillFacts(t *testing.T) {
 	bad := []*statedir.DrilledCopy{{}}
 	for want, d := range map[string]status.DrillStatus{
 		"none yet": {Copies: 2, NeverVerified: 2},
-		"2 copies good, LAST, all verified 10 s ago":                  {Last: last, Outcome: outcome.Done, Copies: 2, Good: last, Age: 10},
+		"2 copies good, LAST, all verified 10 s ago":                  {Last: last, Outcome: outcome.Done, Copies: 2, Good: last, DrillLateness: status.DrillLateness{Age: 10}},
 		"1 of 2 copies good, LAST, not all were ever verified":        {Last: last, Outcome: outcome.Done, Copies: 2, NeverVerified: 1},
-		"refused LAST, no copy was ever verified":                     {Last: last, Outcome: outcome.Refused, Copies: 2, NeverVerified: 2, Age: 10, Warning: 5, Critical: 9},
+		"refused LAST, no copy was ever verified":                     {Last: last, Outcome: outcome.Refused, Copies: 2, NeverVerified: 2, DrillLateness: status.DrillLateness{Age: 10, Warning: 5, Critical: 9}},
 		"interrupted LAST, not all were ever verified":                {Last: last, Outcome: outcome.Interrupted, Copies: 2, NeverVerified: 1},
-		"refused LAST, all verified 20 s ago":                         {Last: last, Outcome: outcome.Refused, Copies: 2, Good: before, Age: 20},
+		"refused LAST, all verified 20 s ago":                         {Last: last, Outcome: outcome.Refused, Copies: 2, Good: before, DrillLateness: status.DrillLateness{Age: 20}},
 		"1 of 2 copies not verified, LAST, no copy was ever verified": {Last: last, Outcome: outcome.Failed, Copies: 2, NeverVerified: 2, NotGood: bad},
 	} {
 		require.Equal(t, strings.ReplaceAll(want, "LAST", stamp(last)), strings.Join(DrillFacts(&d, stamp), ", "))

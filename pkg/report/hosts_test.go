@@ -15,12 +15,12 @@ import (
 func hostsInEveryState() *fleet.Fleet {
 	at := time.Date(2026, 11, 22, 18, 17, 44, 0, time.Local)
 	job := func(name, state string, copies, well int) *fleet.Job {
-		return &fleet.Job{JobStatus: &status.JobStatus{Job: name, State: state, LastRun: at, Failed: state == outcome.Failed, Late: state == status.Late}, Copies: copies, Well: well, Oldest: at}
+		return &fleet.Job{JobStatus: &status.JobStatus{Job: name, State: state, LastRunStatus: status.LastRunStatus{LastRun: at}, Verdict: status.Verdict{Failed: state == outcome.Failed}, Late: state == status.Late}, Copies: copies, Well: well, Oldest: at}
 	}
 	failed, late := job("home", outcome.Failed, 12, 10), job("pg", status.Late, 2, 0)
 	failed.Problems = []*status.Problem{{State: "failed", To: []string{"vault"}, Datasets: []string{"tank/a"}, Error: "no space | left"}, {State: "failed", Error: "more"}}
 	late.Lag = 7200
-	late.Datasets = []*status.DatasetStatus{{Source: "tank/pg", To: "vault", Late: true, Lag: 7200, State: status.Late}}
+	late.Datasets = []*status.DatasetStatus{{Source: "tank/pg", To: "vault", Lateness: status.Lateness{Late: true, Lag: 7200}, State: status.Late}}
 	well := job("home", status.OK, 3, 3)
 	well.Diverged, well.Orphans = []status.DivergedStatus{{}}, []status.OrphanStatus{{}, {}}
 	return &fleet.Fleet{Schema: fleet.Schema, Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:x-.*"}, Hosts: []*fleet.Host{

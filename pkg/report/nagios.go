@@ -53,7 +53,8 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (status.Severity, error) {
 	sum := f.Summary()
 	for _, h := range f.Hosts {
 		if h.State == status.Unreachable {
-			silent := &status.JobStatus{Job: oneLine(h.Host), State: h.State, LastRun: time.Unix(0, 0), Problems: []*status.Problem{{State: h.State, Error: h.Error}}}
+			silent := &status.JobStatus{Job: oneLine(h.Host), State: h.State}
+			silent.LastRun, silent.Problems = time.Unix(0, 0), []*status.Problem{{State: h.State, Error: h.Error}}
 			jobs = append(jobs, summarizedJob{silent, status.Summarize(silent)})
 		}
 		for _, j := range h.Jobs {

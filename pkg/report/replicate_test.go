@@ -42,9 +42,8 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 		Delegations: []*runner.Delegation{{Host: evil, User: evil, Command: evil}},
 		Targets: []*runner.TargetPreview{{Target: "near", To: evil, Wire: connect.Report{Mode: evil}, Refused: []outcome.Dataset{{Source: evil, Error: evil, Hint: evil}},
 			Plan: &plan.Plan{Notes: []string{"x\x1b[2J"}, Datasets: []*plan.Dataset{{Source: evil, Target: evil, Steps: []plan.Step{{Kind: plan.Full, Why: evil, Send: zfs.SendSpec{To: evil}}}}}}}}}
-	late := &status.DatasetStatus{Source: evil, To: evil, Late: true, Outcome: evil, Error: evil}
-	s := &status.Status{Jobs: []*status.JobStatus{{Job: "home", Source: evil, State: status.Late, Late: true, Outcome: evil, Datasets: []*status.DatasetStatus{late},
-		Problems: []*status.Problem{{State: evil, Error: evil, Hint: evil, Datasets: []string{evil}, To: []string{evil}}}}}}
+	late := &status.DatasetStatus{Source: evil, To: evil, Lateness: status.Lateness{Late: true}, Outcome: evil, Error: evil}
+	s := &status.Status{Jobs: []*status.JobStatus{{Job: "home", Source: evil, State: status.Late, Late: true, LastRunStatus: status.LastRunStatus{Outcome: evil}, Datasets: []*status.DatasetStatus{late}, Verdict: status.Verdict{Problems: []*status.Problem{{State: evil, Error: evil, Hint: evil, Datasets: []string{evil}, To: []string{evil}}}}}}}
 	for _, verbose := range []bool{false, true} {
 		var b strings.Builder
 		require.NoError(t, PreviewText(&b, p, verbose))
@@ -100,7 +99,7 @@ func TestDeniedPreview(t *testing.T) {
 // TestDivergedHint expects that the hint shows how to destroy a diverged copy.
 func TestDivergedHint(t *testing.T) {
 	t.Parallel()
-	s := &status.Status{Jobs: []*status.JobStatus{{Job: "home", Source: "tank", Diverged: []status.DivergedStatus{{Destroy: "ssh nas zfs destroy -r v/b.zxfer-2026-11-23T10-15-00Z"}}}}}
+	s := &status.Status{Jobs: []*status.JobStatus{{Job: "home", Source: "tank", LeftCopies: status.LeftCopies{Diverged: []status.DivergedStatus{{Destroy: "ssh nas zfs destroy -r v/b.zxfer-2026-11-23T10-15-00Z"}}}}}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, s, ""))
 	require.Contains(t, b.String(), "hint: to destroy it: ssh nas zfs destroy -r v/b.zxfer-2026-11-23T10-15-00Z\n")

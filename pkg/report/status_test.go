@@ -23,9 +23,7 @@ import (
 func jobsInEveryState() *status.Status {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	job := func(name, state string, change func(*status.JobStatus)) *status.JobStatus {
-		j := &status.JobStatus{Job: name, Source: "tank/" + name, State: state, Schedule: "hourly", Next: at.Add(time.Hour), LastRun: at, Seconds: 12,
-			Outcome: "done", LagWarning: 900, LagCritical: 4500,
-			Datasets: []*status.DatasetStatus{{Source: "tank/" + name, To: "far", State: status.OK, Success: at, Bytes: 2048, Seconds: 3}}}
+		j := &status.JobStatus{Job: name, Source: "tank/" + name, State: state, RunSchedule: status.RunSchedule{Schedule: "hourly", Next: at.Add(time.Hour)}, LastRunStatus: status.LastRunStatus{LastRun: at, Seconds: 12, Outcome: "done"}, Verdict: status.Verdict{LagWarning: 900, LagCritical: 4500}, Datasets: []*status.DatasetStatus{{Source: "tank/" + name, To: "far", State: status.OK, Success: at, Bytes: 2048, Seconds: 3}}}
 		if change != nil {
 			change(j)
 		}
@@ -187,11 +185,11 @@ func TestRunInProgress(t *testing.T) {
 		want []string
 	}{
 		{status.JobStatus{}, []string{"never ran"}},
-		{status.JobStatus{Running: true}, []string{"never ran", "a run, heal or prune is in progress"}},
-		{status.JobStatus{Running: true, RunningCommand: "zxfer heal tank (process 7)"}, []string{"never ran", "zxfer heal tank (process 7) is in progress"}},
-		{status.JobStatus{Running: true, RunningSince: at}, []string{"the first run is in progress since 2026-11-22 08:00:00"}},
-		{status.JobStatus{Running: true, RunningSince: at, LastRun: at}, []string{"a run is in progress since 2026-11-22 08:00:00"}},
-		{status.JobStatus{LastRun: at}, nil},
+		{status.JobStatus{RunningStatus: status.RunningStatus{Running: true}}, []string{"never ran", "a run, heal or prune is in progress"}},
+		{status.JobStatus{RunningStatus: status.RunningStatus{Running: true, RunningCommand: "zxfer heal tank (process 7)"}}, []string{"never ran", "zxfer heal tank (process 7) is in progress"}},
+		{status.JobStatus{RunningStatus: status.RunningStatus{Running: true, RunningSince: at}}, []string{"the first run is in progress since 2026-11-22 08:00:00"}},
+		{status.JobStatus{RunningStatus: status.RunningStatus{Running: true, RunningSince: at}, LastRunStatus: status.LastRunStatus{LastRun: at}}, []string{"a run is in progress since 2026-11-22 08:00:00"}},
+		{status.JobStatus{LastRunStatus: status.LastRunStatus{LastRun: at}}, nil},
 	} {
 		require.Equal(t, c.want, InProgress(&c.j))
 	}
@@ -201,10 +199,10 @@ func TestRunInProgress(t *testing.T) {
 func TestStatusOfDisks(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
-	j := &status.JobStatus{Job: "home", Source: "tank/home", State: status.Late, Late: true, LastRun: at, Outcome: "done", Disks: []*status.DiskStatus{
+	j := &status.JobStatus{Job: "home", Source: "tank/home", State: status.Late, Late: true, LastRunStatus: status.LastRunStatus{LastRun: at, Outcome: "done"}, WaitStatus: status.WaitStatus{Disks: []*status.DiskStatus{
 		{To: "offsite-blue", Pool: "offsite", GUID: 1<<64 - 1, State: "removable", Since: at, Removable: true, Scrubbed: at, LateAfter: at.Add(time.Hour)},
 		{To: "offsite-red", Pool: "offsite", GUID: 2, State: "away", Since: at, Late: true, LateAfter: at, Reason: "why\n\x1b[31m"},
-	}, Problems: []*status.Problem{{State: status.Late, To: []string{"offsite-red"}, Error: "the disk (pool offsite) is away since 2026-11-22 08:00:00; its copies are late"}}}
+	}}, Verdict: status.Verdict{Problems: []*status.Problem{{State: status.Late, To: []string{"offsite-red"}, Error: "the disk (pool offsite) is away since 2026-11-22 08:00:00; its copies are late"}}}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, &status.Status{Jobs: []*status.JobStatus{j}}, ""))
 	require.Equal(t, `home: tank/home, last run 2026-11-22 08:00:00, done in 0.0 s, no schedule, LATE
@@ -272,13 +270,11 @@ func TestPreviewOfExposedCopies(t *testing.T) {
 func TestStatusShowsErrorOnce(t *testing.T) {
 	t.Parallel()
 	const long = "the former source of the copies cannot be reached"
-	s := &status.Status{Jobs: []*status.JobStatus{{Job: "home",
-		Problems: []*status.Problem{
-			{State: "failed", Error: long, Hint: "do it"},
-			{State: "refused", Datasets: []string{"tank/a"}, To: []string{"far"}, Error: long, Hint: "do it"},
-			{State: "refused", Datasets: []string{"tank/b"}, To: []string{"far"}, Error: "another", Hint: "do that"},
-		},
-		Pools: []*status.PoolStatus{{Pool: "vault", To: "far", Unknown: long}}}}}
+	s := &status.Status{Jobs: []*status.JobStatus{{Job: "home", Verdict: status.Verdict{Problems: []*status.Problem{
+		{State: "failed", Error: long, Hint: "do it"},
+		{State: "refused", Datasets: []string{"tank/a"}, To: []string{"far"}, Error: long, Hint: "do it"},
+		{State: "refused", Datasets: []string{"tank/b"}, To: []string{"far"}, Error: "another", Hint: "do that"},
+	}}, Pools: []*status.PoolStatus{{Pool: "vault", To: "far", Unknown: long}}}}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, s, ""))
 	require.Equal(t, 1, strings.Count(b.String(), long), b.String())

@@ -50,8 +50,9 @@ type Job struct {
 func (h *Host) setStatus(s *status.Status, expected []string) {
 	for _, name := range expected {
 		if !slices.ContainsFunc(s.Jobs, func(j *status.JobStatus) bool { return j.Job == name }) {
-			s.Jobs = append(s.Jobs, &status.JobStatus{Job: name, State: status.Unknown, Failed: true, Datasets: []*status.DatasetStatus{},
-				Problems: []*status.Problem{{State: status.Unknown, Error: "the host's job file lacks this job", Hint: "copy this job file there, then: " + remedy.Host{Name: h.Address}.Command("zxfer", "replicate", "install")}}})
+			j := &status.JobStatus{Job: name, State: status.Unknown, Datasets: []*status.DatasetStatus{}}
+			j.Failed, j.Problems = true, []*status.Problem{{State: status.Unknown, Error: "the host's job file lacks this job", Hint: "copy this job file there, then: " + remedy.Host{Name: h.Address}.Command("zxfer", "replicate", "install")}}
+			s.Jobs = append(s.Jobs, j)
 		}
 	}
 	h.State = status.OK

@@ -24,7 +24,7 @@ import (
 func statusOf(host string, states ...string) []byte {
 	s := &status.Status{Schema: status.Schema, Host: host, Jobs: []*status.JobStatus{}}
 	for i, state := range states {
-		s.Jobs = append(s.Jobs, &status.JobStatus{Job: fmt.Sprintf("job%d", i), State: state, Late: state == status.Late, Failed: state == outcome.Failed, Datasets: []*status.DatasetStatus{
+		s.Jobs = append(s.Jobs, &status.JobStatus{Job: fmt.Sprintf("job%d", i), State: state, Late: state == status.Late, Verdict: status.Verdict{Failed: state == outcome.Failed}, Datasets: []*status.DatasetStatus{
 			{Source: "tank/a", State: status.OK, Success: time.Unix(2e9, 0)}, {Source: "tank/b", State: state, Success: time.Unix(1e9, 0)}}})
 	}
 	text, err := json.Marshal(s)
@@ -236,8 +236,7 @@ func TestLargestAnswersAreAccepted(t *testing.T) {
 	yes := true
 	for i := range 20_000 {
 		name := fmt.Sprintf("tank/some/where/dataset-%d", i)
-		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, &status.DatasetStatus{Source: name, To: "near", Target: "vault/" + name, State: status.Late, Late: true,
-			Base: "zxfer_a_2026-11-21T08:00:00Z", Consistent: &yes, Success: time.Unix(2e9, 0), LateAfter: time.Unix(2e9, 0), Bytes: 1 << 40, Seconds: 3.25})
+		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, &status.DatasetStatus{Source: name, To: "near", Target: "vault/" + name, State: status.Late, Lateness: status.Lateness{Late: true, LateAfter: time.Unix(2e9, 0)}, Base: "zxfer_a_2026-11-21T08:00:00Z", Consistent: &yes, Success: time.Unix(2e9, 0), Bytes: 1 << 40, Seconds: 3.25})
 	}
 	text, err := json.Marshal(s)
 	require.NoError(t, err)

@@ -27,6 +27,19 @@ type DrillStatus struct {
 	// Good is the start of the drill that last verified the copy whose verification is the oldest.
 	// It is zero if a copy was never verified.
 	Good time.Time `json:"good,omitzero"`
+	DrillLateness
+	Running bool `json:"running,omitempty"` // a drill is running
+	Copies  int  `json:"copies"`
+	// NeverVerified counts the copies that no drill ever found good.
+	NeverVerified int `json:"never_verified,omitempty"`
+	// NotGood lists the copies that the last drill did not verify.
+	NotGood []*statedir.DrilledCopy `json:"not_good,omitempty"`
+
+	results []drillResult
+}
+
+// DrillLateness is whether the drills of a job are late.
+type DrillLateness struct {
 	// Age is the time since Good or, for a copy that was never verified, since a verification was
 	// expected.
 	Age      float64 `json:"age_seconds,omitempty"`
@@ -35,16 +48,9 @@ type DrillStatus struct {
 	Late     bool    `json:"late"`
 	// LateAfter is the deadline for the next drill that verifies all copies, or zero if unknown.
 	LateAfter time.Time `json:"late_after,omitzero"`
-	Running   bool      `json:"running,omitempty"` // a drill is running
-	Copies    int       `json:"copies"`
-	// NeverVerified counts the copies that no drill ever found good.
-	NeverVerified int `json:"never_verified,omitempty"`
-	// NotGood lists the copies that the last drill did not verify.
-	NotGood []*statedir.DrilledCopy `json:"not_good,omitempty"`
 
 	// criticalAfter is when the job will also have missed a second drill, or zero.
 	criticalAfter time.Time
-	results       []drillResult
 }
 
 // drillResult is what the last drill found out about a copy.

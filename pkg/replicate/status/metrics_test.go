@@ -33,7 +33,7 @@ func FuzzMetrics(f *testing.F) {
 			return
 		}
 		of := func(job, source, target string) string {
-			return render(&JobStatus{Job: job, LastRun: time.Unix(1, 0), Seconds: 1, Datasets: []*DatasetStatus{{Source: source, To: target, Success: time.Unix(1, 0)}}})
+			return render(&JobStatus{Job: job, LastRunStatus: LastRunStatus{LastRun: time.Unix(1, 0), Seconds: 1}, Datasets: []*DatasetStatus{{Source: source, To: target, Success: time.Unix(1, 0)}}})
 		}
 		got, want := of(job, source, target), of("j", "s", "t")
 		require.True(t, utf8.ValidString(got))

@@ -22,26 +22,56 @@ type Status struct {
 	Jobs []*JobStatus `json:"jobs"`
 }
 
-// JobStatus is the state of a job.
+// JobStatus is the state of a job. It is in groups for the reader; in JSON, all fields are of one object.
 type JobStatus struct {
 	Job    string `json:"job"`
 	Source string `json:"source"`
 	State  string `json:"state"` // the worst of its parts' states
+	RunSchedule
+	LastRunStatus
+	Late bool `json:"late"`
+	RunningStatus
+	Verdict
+	LeftCopies
+	// Pools are the pools of the source and the targets.
+	Pools []*PoolStatus `json:"pools,omitempty"`
+	WaitStatus
+	// Drill is nil if there was no drill and none is due.
+	Drill    *DrillStatus     `json:"drill,omitempty"`
+	Datasets []*DatasetStatus `json:"datasets"`
+
+	unread error          // of reading the records
+	of     *replicate.Job // in the direction of the records
+}
+
+// RunSchedule is the direction and the schedule of a job.
+type RunSchedule struct {
 	// Switched is when a fail over made a copy the source; zero: the direction is that of the job file.
 	Switched time.Time `json:"switched,omitzero"`
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
-	LastRun  time.Time `json:"last_run,omitzero"`
-	Seconds  float64   `json:"seconds,omitempty"` // duration of the last run
-	Outcome  string    `json:"outcome,omitempty"` // "" = never ran
-	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or of reading the records
-	Hint     string    `json:"hint,omitempty"`
-	Late     bool      `json:"late"`
-	Running  bool      `json:"running,omitempty"` // a run, heal or prune holds the job's lock
+}
+
+// LastRunStatus is the last run of a job.
+type LastRunStatus struct {
+	LastRun time.Time `json:"last_run,omitzero"`
+	Seconds float64   `json:"seconds,omitempty"` // its duration
+	Outcome string    `json:"outcome,omitempty"` // "" = never ran
+	Error   string    `json:"error,omitempty"`   // of the run as a whole, or of reading the records
+	Hint    string    `json:"hint,omitempty"`
+}
+
+// RunningStatus is what holds the lock of a job.
+type RunningStatus struct {
+	Running bool `json:"running,omitempty"` // a run, heal or prune holds the lock
 	// RunningSince is the start of the run in progress, or zero if there is none.
 	RunningSince time.Time `json:"running_since,omitzero"`
 	// RunningCommand is the command that holds the lock, or "" if it is a run or unknown.
 	RunningCommand string `json:"running_command,omitempty"`
+}
+
+// Verdict is what is wrong with a job.
+type Verdict struct {
 	// Failed reports that the last run failed in part, that its result is unknown, or that a pool
 	// has data errors.
 	Failed bool `json:"failed"`
@@ -52,6 +82,10 @@ type JobStatus struct {
 	Lag         float64 `json:"lag_seconds"`
 	LagWarning  float64 `json:"lag_warning_seconds,omitempty"`
 	LagCritical float64 `json:"lag_critical_seconds,omitempty"`
+}
+
+// LeftCopies are the snapshots and copies that an administrator may have to handle.
+type LeftCopies struct {
 	// Untrusted counts the snapshots, on all sides, with dates that retention does not trust.
 	Untrusted int `json:"doubted,omitempty"`
 	// Diverged lists the diverged copies that were renamed and still exist.
@@ -60,20 +94,16 @@ type JobStatus struct {
 	Orphans []OrphanStatus `json:"gone,omitempty"`
 	// Lacking lists the copies that lack properties of their source, such as acltype.
 	Lacking []LackingCopy `json:"lacking,omitempty"`
-	// Pools are the pools of the source and the targets.
-	Pools []*PoolStatus `json:"pools,omitempty"`
+}
+
+// WaitStatus is what transfers wait for.
+type WaitStatus struct {
 	// Pause is the pause in effect, or nil.
 	Pause *PauseStatus `json:"pause,omitempty"`
 	// Windows lists the targets to which a closed bandwidth window stops transfers now.
 	Windows []ClosedWindow `json:"closed_windows,omitempty"`
 	// Disks are the disks of targets that come and go.
 	Disks []*DiskStatus `json:"disks,omitempty"`
-	// Drill is nil if there was no drill and none is due.
-	Drill    *DrillStatus     `json:"drill,omitempty"`
-	Datasets []*DatasetStatus `json:"datasets"`
-
-	unread error          // of reading the records
-	of     *replicate.Job // in the direction of the records
 }
 
 // DatasetStatus is the state of one dataset at one target, or of the dataset alone if the job has
@@ -94,6 +124,17 @@ type DatasetStatus struct {
 	// Success is the start of the last run that brought the copy up to date. For a job without a
 	// target, that run took a snapshot or found no changes.
 	Success time.Time `json:"last_success,omitzero"`
+	Lateness
+	Bytes   uint64  `json:"bytes"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+	Hint    string  `json:"hint,omitempty"`
+
+	lastBytes uint64 // sent by the last run; Bytes is of the last run that tried
+}
+
+// Lateness is whether a dataset is late.
+type Lateness struct {
 	// Lag is the number of seconds after the due time, or 0 before it. For a dataset that never
 	// arrived, or that arrived in the future because of a wrong clock, it counts from the first
 	// failed run since. If there was no run, the lag of a late dataset is unknown and 0.
@@ -101,12 +142,7 @@ type DatasetStatus struct {
 	Late bool    `json:"late"`
 	// LateAfter is the deadline for the next arrival. It is zero without a schedule or if unknown.
 	LateAfter time.Time `json:"late_after,omitzero"`
-	Bytes     uint64    `json:"bytes"`
-	Seconds   float64   `json:"seconds"`
-	Error     string    `json:"error,omitempty"`
-	Hint      string    `json:"hint,omitempty"`
 
-	lastBytes uint64 // sent by the last run; Bytes is of the last run that tried
 	// criticalAfter is when the dataset will also have missed a second scheduled run, or zero.
 	criticalAfter time.Time
 }

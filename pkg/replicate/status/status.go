@@ -85,7 +85,8 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	if turned, err := jobfile.From(j, st.Place); err == nil { // otherwise the next run reports it
 		j = turned
 	}
-	js := &JobStatus{Job: j.Name, Source: j.Source, Switched: st.PlaceSince, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}, of: j}
+	js := &JobStatus{Job: j.Name, Source: j.Source, State: Unknown, Datasets: []*DatasetStatus{}, of: j}
+	js.Switched, js.Schedule = st.PlaceSince, j.Schedule
 	due, last := newDeadline(j, w), st.LastRun
 	if due.event != nil {
 		js.Next, _ = due.event.Next(w.now)

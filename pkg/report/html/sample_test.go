@@ -175,10 +175,8 @@ func sampleDevice() (*dev.Report, history.Recording) {
 func sampleStatus() *status.Status {
 	made := sampleAbout().Made
 	s := &status.Status{Late: true, Failed: true, Jobs: []*status.JobStatus{
-		{Job: "home", Source: "tank/home", Schedule: "hourly", Next: made.Add(30 * time.Minute), LastRun: made.Add(-30 * time.Minute), Seconds: 147, Outcome: outcome.Failed,
-			Late: true, Failed: true, State: outcome.Failed,
-			Problems: []*status.Problem{{State: outcome.Failed, To: []string{"offsite"}, Error: "gamma: no route to host", Hint: "ssh gamma"}}},
-		{Job: "snaps", Source: "rpool", Schedule: "daily", Next: made.Add(17 * time.Hour), LastRun: made.Add(-7 * time.Hour), Seconds: 2, Outcome: outcome.Done, State: status.OK},
+		{Job: "home", Source: "tank/home", RunSchedule: status.RunSchedule{Schedule: "hourly", Next: made.Add(30 * time.Minute)}, LastRunStatus: status.LastRunStatus{LastRun: made.Add(-30 * time.Minute), Seconds: 147, Outcome: outcome.Failed}, Late: true, Verdict: status.Verdict{Failed: true, Problems: []*status.Problem{{State: outcome.Failed, To: []string{"offsite"}, Error: "gamma: no route to host", Hint: "ssh gamma"}}}, State: outcome.Failed},
+		{Job: "snaps", Source: "rpool", RunSchedule: status.RunSchedule{Schedule: "daily", Next: made.Add(17 * time.Hour)}, LastRunStatus: status.LastRunStatus{LastRun: made.Add(-7 * time.Hour), Seconds: 2, Outcome: outcome.Done}, State: status.OK},
 	}}
 	for i, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace"} {
 		late := &status.DatasetStatus{Source: name, To: "offsite", Target: "pool/" + name, Base: "auto-2024-05-05T07:00:00Z", Success: made.Add(-24 * time.Hour), State: status.OK}
@@ -200,7 +198,7 @@ func sampleFleet(hosts int) *fleet.Fleet {
 	home.Datasets = home.Datasets[2:3]
 	f.Hosts = append(f.Hosts, &fleet.Host{Host: "web7", State: outcome.Failed, Jobs: []*fleet.Job{{JobStatus: home, Copies: 6, Well: 5, Oldest: made.Add(-24 * time.Hour)}}},
 		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: status.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "test the connection: ssh root@web9.example.org true"},
-		&fleet.Host{Host: "db1", State: status.Late, Jobs: []*fleet.Job{{JobStatus: &status.JobStatus{Job: "pg", Source: "tank/pg", State: status.Late, Late: true, Lag: 7200}, Copies: 2},
+		&fleet.Host{Host: "db1", State: status.Late, Jobs: []*fleet.Job{{JobStatus: &status.JobStatus{Job: "pg", Source: "tank/pg", State: status.Late, Late: true, Verdict: status.Verdict{Lag: 7200}}, Copies: 2},
 			{JobStatus: &status.JobStatus{Job: "home", State: status.OK}, Copies: 1, Well: 1, Oldest: made.Add(-10 * time.Minute)}}})
 	for i := range hosts - 3 {
 		h := &fleet.Host{Host: fmt.Sprintf("web%d", 10+i), State: status.OK}
