@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/importer"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
@@ -56,7 +57,7 @@ func TestGoldenFields(t *testing.T) {
 		{"zxfer.replicate.drill/v1: drills[]; drills.jsonl", statedir.Drill{}},
 		{"zxfer.replicate.check/v1: jobs[]", runner.Preview{}},
 		{"zxfer.replicate.prune/v1: jobs{}[]", decision.Pruning{}},
-		{"zxfer.replicate.holds/v1: holds[]", runner.HeldSnapshot{}},
+		{"zxfer.replicate.holds/v1: holds[]", holds.Held{}},
 		{"zxfer.replicate.import/v2: left[]", importer.Entry{}},
 		{"state.json", statedir.State{}},
 		{"drills.json", statedir.DrillState{}},

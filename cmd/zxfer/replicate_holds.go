@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/report"
 	"zxfer/pkg/zfs"
 )
@@ -34,7 +35,7 @@ never touches other holds and clones.`,
 			}
 			r, text := o.runner(a)
 			defer startLive(text)()
-			held, err := r.Holds(cmd.Context(), f, gc)
+			held, err := holds.List(cmd.Context(), r.Env, f, gc)
 			text.EndJob()
 			errs := []error{err, r.Env.Close()}
 			if o.json {

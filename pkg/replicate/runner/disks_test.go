@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
@@ -293,7 +294,7 @@ func TestDiskHolds(t *testing.T) {
 		if imported != 0 {
 			require.NoError(t, r.Import(imported))
 		}
-		held, err := r.runner(t).Holds(t.Context(), f, true)
+		held, err := holds.List(t.Context(), r.runner(t).Env, f, true)
 		require.NoError(t, err)
 		for _, h := range held {
 			require.True(t, below(h.Snapshot, "src"), h.Snapshot)

@@ -19,6 +19,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/drill"
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/transport/connect"
@@ -402,17 +403,17 @@ func TestHoldsListsDrillClones(t *testing.T) {
 	mine, err := r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: "gone"})
 	require.NoError(t, err)
 	r.Edit(func(all map[string]*zfs.Dataset) { delete(all[mine].Properties, zfs.DrillCloneProperty) })
-	holds := func(release bool) (clones []*HeldSnapshot) {
-		all, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, release)
+	clonesOf := func(release bool) (clones []*holds.Held) {
+		all, err := holds.List(t.Context(), r.runner(t).Env, &replicate.File{Jobs: []replicate.Job{*r.job}}, release)
 		require.NoError(t, err)
-		return slices.DeleteFunc(all, func(h *HeldSnapshot) bool { return h.Clone == "" })
+		return slices.DeleteFunc(all, func(h *holds.Held) bool { return h.Clone == "" })
 	}
-	stale := HeldSnapshot{Snapshot: snapshot, Clone: left["gone"], Job: "gone", Stale: true}
-	want := []*HeldSnapshot{{Snapshot: snapshot, Clone: left["j"], Job: "j"}, &stale}
-	require.ElementsMatch(t, want, holds(false))
+	stale := holds.Held{Snapshot: snapshot, Clone: left["gone"], Job: "gone", Stale: true}
+	want := []*holds.Held{{Snapshot: snapshot, Clone: left["j"], Job: "j"}, &stale}
+	require.ElementsMatch(t, want, clonesOf(false))
 	stale.Released = true
-	require.ElementsMatch(t, want, holds(true))
-	require.Equal(t, want[:1], holds(true))
+	require.ElementsMatch(t, want, clonesOf(true))
+	require.Equal(t, want[:1], clonesOf(true))
 	require.Contains(t, r.datasets("dst"), mine)
 
 	// A killed process may have left a clone that it read, at the latest after a day.
@@ -423,9 +424,9 @@ func TestHoldsListsDrillClones(t *testing.T) {
 		r.Edit(func(all map[string]*zfs.Dataset) {
 			all[clone].Properties["creation"] = zfs.Property{Value: fmt.Sprint(r.now - age), Source: "-"}
 		})
-		require.Contains(t, holds(false), &HeldSnapshot{Snapshot: snapshot, Clone: clone, Job: zfs.ReadCloneMark, Stale: stale})
+		require.Contains(t, clonesOf(false), &holds.Held{Snapshot: snapshot, Clone: clone, Job: zfs.ReadCloneMark, Stale: stale})
 	}
-	holds(true)
+	clonesOf(true)
 	require.NotContains(t, r.datasets("dst"), clone)
 }
 

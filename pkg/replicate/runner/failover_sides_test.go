@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/zfs"
 )
 
@@ -167,7 +168,7 @@ func TestAbortWithoutTarget(t *testing.T) {
 // staleHolds returns the number of stale holds of job home.
 func (p *rolePair) staleHolds(t *testing.T) (n int) {
 	t.Helper()
-	held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
+	held, err := holds.List(t.Context(), p.runner(t).Env, p.jobs(t), false)
 	require.NoError(t, err)
 	for _, h := range held {
 		if h.Tag == replicate.Tag("home", "near") && h.Stale {
@@ -225,7 +226,7 @@ func TestRoleHintNamesTarget(t *testing.T) {
 // requireNoStale requires that no hold of job home is stale.
 func (p *rolePair) requireNoStale(t *testing.T) {
 	t.Helper()
-	held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
+	held, err := holds.List(t.Context(), p.runner(t).Env, p.jobs(t), false)
 	require.NoError(t, err)
 	require.NotEmpty(t, held)
 	for _, h := range held {

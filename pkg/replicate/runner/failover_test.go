@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
@@ -272,7 +273,7 @@ func TestHoldsOfRenamedSource(t *testing.T) {
 			require.NoError(t, p.runJob(t, "home"))
 		}
 		before := p.state()
-		held, err := p.runner(t).Holds(t.Context(), p.jobs(t), false)
+		held, err := holds.List(t.Context(), p.runner(t).Env, p.jobs(t), false)
 		require.NoError(t, err)
 		require.Equal(t, before, p.state(), "without --gc, nothing is released")
 		found := 0
@@ -295,12 +296,12 @@ func TestHoldsOfRenamedSource(t *testing.T) {
 		}
 		return nil
 	}
-	held, err := p.runner(t).Holds(t.Context(), p.jobs(t), true)
+	held, err := holds.List(t.Context(), p.runner(t).Env, p.jobs(t), true)
 	require.NoError(t, err)
 	require.NotEmpty(t, held)
 	require.Contains(t, p.held(former[0]), "zxfer:home:near")
 	p.before = nil
-	_, err = p.runner(t).Holds(t.Context(), p.jobs(t), true)
+	_, err = holds.List(t.Context(), p.runner(t).Env, p.jobs(t), true)
 	require.NoError(t, err)
 	for _, s := range former {
 		require.Equal(t, []string{"mine"}, p.held(s))

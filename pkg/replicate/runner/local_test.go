@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/status"
@@ -189,7 +190,7 @@ func TestHoldsOfOtherHosts(t *testing.T) {
 		require.NoError(t, err)
 		f, err := inv.For("here")
 		require.NoError(t, err)
-		held, err := r.runner(t).Holds(t.Context(), f, false)
+		held, err := holds.List(t.Context(), r.runner(t).Env, f, false)
 		require.NoError(t, err)
 		require.NotEmpty(t, held)
 		for _, h := range held {
@@ -199,10 +200,10 @@ func TestHoldsOfOtherHosts(t *testing.T) {
 	}
 }
 
-func (r *replica) gc(t *testing.T) ([]*HeldSnapshot, error) {
+func (r *replica) gc(t *testing.T) ([]*holds.Held, error) {
 	t.Helper()
 	runner := r.runner(t)
-	return runner.Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
+	return holds.List(t.Context(), runner.Env, &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 }
 
 func targetsOf(s *status.JobStatus) []string {

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
+	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
@@ -145,7 +146,7 @@ func TestOrphanIsDestroyedAfterGracePeriod(t *testing.T) {
 	require.Equal(t, "dst/copy/a", st.Jobs[0].Orphans[0].Target)
 	require.Equal(t, r.now+24*3600, st.Jobs[0].Orphans[0].Due.Unix())
 	require.Contains(t, r.metrics(t), `zxfer_replicate_gone{job="j",target="t"} 1`)
-	held, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
+	held, err := holds.List(t.Context(), r.runner(t).Env, &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 	require.NoError(t, err)
 	for _, h := range held {
 		require.False(t, h.Stale, "its host knows the copy by %s", h.Snapshot)

@@ -1,4 +1,5 @@
-package runner
+// Package holds finds the holds and drill clones of jobs, and releases those that nothing needs.
+package holds
 
 import (
 	"context"
@@ -25,8 +26,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// HeldSnapshot is a hold, or a drill clone, that a job placed.
-type HeldSnapshot struct {
+// Held is a hold, or a drill clone, that a job placed.
+type Held struct {
 	Host     string `json:"host"` // "" for the local host
 	Snapshot string `json:"snapshot"`
 	Tag      string `json:"tag"`
@@ -39,20 +40,20 @@ type HeldSnapshot struct {
 	Released bool `json:"released"`
 }
 
-// Holds lists the holds and drill clones of all jobs in the file and in the records of earlier
+// List lists the holds and drill clones of all jobs in the file and in the records of earlier
 // jobs. With release it removes the stale ones.
-func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]*HeldSnapshot, error) {
-	places, errs := r.places(f)
-	var out []*HeldSnapshot
+func List(ctx context.Context, e *session.Env, f *replicate.File, release bool) ([]*Held, error) {
+	places, errs := places(e, f)
+	var out []*Held
 	for _, p := range places {
 		if p.Target != nil && !disk.Imported(ctx, p) {
-			r.Env.Log(fmt.Sprintf("%s is skipped: its disk is not imported", p.At))
+			e.Log(fmt.Sprintf("%s is skipped: its disk is not imported", p.At))
 			continue
 		}
-		found, err := r.holdsAt(ctx, f, p, release)
+		found, err := heldAt(ctx, e, f, p, release)
 		out = append(out, found...)
 		if err == nil {
-			found, err = r.holdsOfRenamed(ctx, f, p, places, release)
+			found, err = ofRenamed(ctx, e, f, p, places, release)
 			out = append(out, found...)
 		}
 		if err != nil {
@@ -62,16 +63,16 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 	return out, errors.Join(errs...)
 }
 
-// holdsOfRenamed is holdsAt for the trees that a switch or a run renamed, and that had the name of p. It
+// ofRenamed is heldAt for the trees that a switch or a run renamed, and that had the name of p. It
 // skips trees that another place contains. A restricted key for p does not list them.
-func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *session.Side, places []*session.Side, release bool) (out []*HeldSnapshot, err error) {
+func ofRenamed(ctx context.Context, e *session.Env, f *replicate.File, p *session.Side, places []*session.Side, release bool) (out []*Held, err error) {
 	parent := zfs.ParentOf(p.At.Name)
 	if parent == "" { // a pool is never renamed
 		return nil, nil
 	}
 	l, err := p.List(ctx, hosts.ListQuery{Dataset: parent, Recursive: true, Identity: true, NoAncestors: true})
 	if errors.Is(err, hosts.ErrForbidden) {
-		r.Env.Log(fmt.Sprintf("%s: datasets that were renamed from it are not listed: %v", p.At, err))
+		e.Log(fmt.Sprintf("%s: datasets that were renamed from it are not listed: %v", p.At, err))
 		return nil, nil
 	}
 	for _, d := range l.Datasets {
@@ -82,8 +83,8 @@ func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *sessi
 		}
 		q := *p
 		q.At.Name = d.Name
-		var found []*HeldSnapshot
-		found, err = r.holdsAt(ctx, f, &q, release)
+		var found []*Held
+		found, err = heldAt(ctx, e, f, &q, release)
 		out = append(out, found...)
 	}
 	return out, err
@@ -91,9 +92,9 @@ func (r *Runner) holdsOfRenamed(ctx context.Context, f *replicate.File, p *sessi
 
 // places returns the sources and targets of the file's jobs, and of recorded jobs that are no
 // longer in the file. An error concerns one place: the others are valid.
-func (r *Runner) places(f *replicate.File) (out []*session.Side, errs []error) {
-	add := func(source, e string, tr *replicate.Transfer) error {
-		p, err := session.NewSide(r.Env.Hosts, "", e, tr)
+func places(e *session.Env, f *replicate.File) (out []*session.Side, errs []error) {
+	add := func(source, at string, tr *replicate.Transfer) error {
+		p, err := session.NewSide(e.Hosts, "", at, tr)
 		if err != nil {
 			return err
 		}
@@ -113,7 +114,7 @@ func (r *Runner) places(f *replicate.File) (out []*session.Side, errs []error) {
 	}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		if _, err := statedir.Peek(r.Env.StateDir, j.Name).State(); err != nil {
+		if _, err := statedir.Peek(e.StateDir, j.Name).State(); err != nil {
 			errs = append(errs, fmt.Errorf("no hold of job %q is known to be stale: %w", j.Name, err))
 		}
 		errs = append(errs, add("", j.Source, &j.Transfer))
@@ -125,7 +126,7 @@ func (r *Runner) places(f *replicate.File) (out []*session.Side, errs []error) {
 			}
 		}
 	}
-	dirs, err := os.ReadDir(r.Env.StateDir)
+	dirs, err := os.ReadDir(e.StateDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
@@ -133,7 +134,7 @@ func (r *Runner) places(f *replicate.File) (out []*session.Side, errs []error) {
 		if !d.IsDir() || f.Has(d.Name()) {
 			continue
 		}
-		st, err := statedir.Peek(r.Env.StateDir, d.Name()).State()
+		st, err := statedir.Peek(e.StateDir, d.Name()).State()
 		if err == nil && st.LastRun != nil {
 			err = add("", st.LastRun.Source, &replicate.Transfer{})
 			for _, t := range st.LastRun.Targets {
@@ -141,13 +142,14 @@ func (r *Runner) places(f *replicate.File) (out []*session.Side, errs []error) {
 			}
 		}
 		if err != nil { // another user may own the record
-			errs = append(errs, fault.Failf("if nothing needs its holds, delete them: "+remedy.Command("rm", "-r", filepath.Join(r.Env.StateDir, d.Name())), "records of job %q, which is not in the job file: %w", d.Name(), err))
+			errs = append(errs, fault.Failf("if nothing needs its holds, delete them: "+remedy.Command("rm", "-r", filepath.Join(e.StateDir, d.Name())), "records of job %q, which is not in the job file: %w", d.Name(), err))
 		}
 	}
 	return out, errs
 }
 
-func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *session.Side, release bool) ([]*HeldSnapshot, error) {
+// heldAt returns the holds and clones of a place.
+func heldAt(ctx context.Context, e *session.Env, f *replicate.File, p *session.Side, release bool) ([]*Held, error) {
 	l, err := p.List(ctx, hosts.ListQuery{Dataset: p.At.Name, Recursive: true, Versions: true})
 	if err != nil {
 		return nil, err
@@ -158,24 +160,24 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *session.Side
 		return nil, err
 	}
 	// After the holds, because a running job saves its holds before it places them.
-	needed := r.neededHolds(f)
-	var out []*HeldSnapshot
-	stale := map[string][]*HeldSnapshot{}
+	of := needed(e, f)
+	var out []*Held
+	stale := map[string][]*Held{}
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
 		for _, tag := range tags[name] {
 			job, ours := replicate.JobOfTag(tag)
 			if !ours {
 				continue
 			}
-			needs, known := needed[tag]
-			h := &HeldSnapshot{Host: p.At.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) && !f.HeldByOthers(tag) || known && !needs(name)}
+			needs, known := of[tag]
+			h := &Held{Host: p.At.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) && !f.HeldByOthers(tag) || known && !needs(name)}
 			out = append(out, h)
 			if h.Stale {
 				stale[tag] = append(stale[tag], h)
 			}
 		}
 	}
-	clones, err := r.clonesAt(ctx, f, p, names, release)
+	clones, err := drillClones(ctx, e, f, p, names, release)
 	if out = append(out, clones...); err != nil || !release {
 		return out, err
 	}
@@ -194,13 +196,13 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *session.Side
 	return out, nil
 }
 
-// neededHolds returns, by tag, whether a job of the file needs its hold on a snapshot. No hold of a job whose state
+// needed returns, by tag, whether a job of the file needs its hold on a snapshot. No hold of a job whose state
 // cannot be read is known to be stale.
-func (r *Runner) neededHolds(f *replicate.File) map[string]func(snapshot string) bool {
+func needed(e *session.Env, f *replicate.File) map[string]func(snapshot string) bool {
 	out := map[string]func(string) bool{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		st, err := statedir.Peek(r.Env.StateDir, j.Name).State()
+		st, err := statedir.Peek(e.StateDir, j.Name).State()
 		if err == nil {
 			var turned *replicate.Job
 			if turned, err = jobfile.From(j, st.Place); err == nil {
@@ -220,9 +222,9 @@ func (r *Runner) neededHolds(f *replicate.File) map[string]func(snapshot string)
 // readCloneAge is the age from which a clone for reading files is a leftover of a killed process.
 const readCloneAge = 24 * time.Hour
 
-// clonesAt returns the drill clones of snapshots. Clones of jobs in the file are not stale: a
+// drillClones returns the drill clones of snapshots. Clones of jobs in the file are not stale: a
 // drill uses them, or the next drill removes them.
-func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *session.Side, snapshots []string, release bool) ([]*HeldSnapshot, error) {
+func drillClones(ctx context.Context, e *session.Env, f *replicate.File, p *session.Side, snapshots []string, release bool) ([]*Held, error) {
 	found, err := p.Properties(ctx, snapshots, "clones")
 	if err != nil {
 		return nil, err
@@ -232,7 +234,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *session.Sid
 		names = append(names, slices.DeleteFunc(strings.Split(of["clones"].Value, ","), func(n string) bool { return !zfs.IsDrillClone(n) })...)
 	}
 	slices.Sort(names)
-	var out []*HeldSnapshot
+	var out []*Held
 	for _, name := range names {
 		found, err := p.Properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty)
 		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // a restricted key hides clones it may not use
@@ -242,14 +244,14 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *session.Sid
 		if !mark.Local() {
 			continue // not made by zxfer
 		}
-		h := &HeldSnapshot{Host: p.At.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
+		h := &Held{Host: p.At.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
 		if mark.Value == zfs.ReadCloneMark {
 			found, err := p.Properties(ctx, []string{name}, "creation")
 			if err != nil && !errors.Is(err, hosts.ErrForbidden) {
 				return out, err
 			}
 			created, err := strconv.ParseInt(found[name]["creation"].Value, 10, 64)
-			h.Stale = err == nil && r.Env.Now().Sub(time.Unix(created, 0)) > readCloneAge
+			h.Stale = err == nil && e.Now().Sub(time.Unix(created, 0)) > readCloneAge
 		}
 		if out = append(out, h); !h.Stale || !release {
 			continue
