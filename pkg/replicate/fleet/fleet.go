@@ -87,7 +87,9 @@ func jobOf(s *status.JobStatus) *Job {
 	if never {
 		j.Oldest = time.Time{}
 	}
-	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *status.DatasetStatus) bool { return d.State == status.OK && !d.Inconsistent() }), maxDatasets)
+	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *status.DatasetStatus) bool {
+		return d.State == status.OK && (d.Consistent == nil || *d.Consistent)
+	}), maxDatasets)
 	s.Lacking = first(s.Lacking, maxProblems)
 	s.Diverged, s.Orphans, s.Problems = first(s.Diverged, maxDatasets), first(s.Orphans, maxDatasets), first(s.Problems, maxProblems)
 	for _, p := range s.Problems {

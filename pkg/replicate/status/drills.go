@@ -146,8 +146,11 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 	if first, second, ok := due.after(pause.DueFrom(from, now)); ok {
 		d.LateAfter = first.Add(replicate.DrillGrace)
 		d.Late = now.After(d.LateAfter)
-		d.criticalAfter = second.Add(replicate.DrillGrace)
-		d.Warning, d.Critical = d.LateAfter.Sub(from).Seconds(), d.criticalAfter.Sub(from).Seconds()
+		d.Warning = d.LateAfter.Sub(from).Seconds()
+		if !second.IsZero() {
+			d.criticalAfter = second.Add(replicate.DrillGrace)
+			d.Critical = d.criticalAfter.Sub(from).Seconds()
+		}
 	}
 	return d
 }

@@ -38,10 +38,8 @@ func newDeadline(j *replicate.Job, w statusTimes) *deadline {
 
 // forTarget returns the deadline of the datasets at a target.
 func (d deadline) forTarget(j *replicate.Job, name string) *deadline {
-	for i := range j.Targets {
-		if j.Targets[i].Name == name {
-			d.windows = &j.TransferTo(&j.Targets[i]).Settings
-		}
+	if t := j.Target(name); t != nil {
+		d.windows = &j.TransferTo(t).Settings
 	}
 	return &d
 }

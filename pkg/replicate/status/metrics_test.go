@@ -96,3 +96,25 @@ func TestMetricsOfEarlyEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestMetricsOfCriticalTimes expects the time after which Nagios is critical, and none without a second scheduled time.
+func TestMetricsOfCriticalTimes(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	for schedule, want := range map[string]time.Duration{"hourly": 2*time.Hour + defaultGrace, "2026-11-21 09:00": 0, "": 0} {
+		for success, late := range map[time.Time]time.Duration{at: want, {}: max(0, want-time.Hour)} { // or since the first attempt
+			st := &statedir.State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, DrillSince: at}
+			a := st.Copy("tank/a", "near")
+			a.Success, a.Tried = success, at
+			j := &replicate.Job{Name: "j", Schedule: schedule, Targets: []replicate.Target{{Name: "near"}}, Drill: &replicate.Drill{Schedule: schedule}}
+			for _, now := range []time.Time{at, at.Add(late - time.Second), at.Add(late + time.Second)} {
+				js := statusOf(j, st, statusTimes{now: now})
+				text := render(js)
+				sample := fmt.Sprintf("critical_after_seconds{job=\"j\",source=\"tank/a\",target=\"near\"} %d\n", at.Add(late).Unix())
+				require.Equal(t, late > 0, strings.Contains(text, sample), "%s after %s: %s", schedule, success, text)
+				require.Equal(t, late > 0 && now.After(at.Add(late)), js.Severity() == SeverityCritical, "%s after %s at %s", schedule, success, now)
+				require.NotContains(t, text, "} -")
+			}
+		}
+	}
+}

@@ -78,7 +78,7 @@ type DiskStatus struct {
 }
 
 // disksOf returns the state of a job's disks. While the job is paused, none is late.
-func disksOf(j *replicate.Job, st *statedir.State, due *deadline) (all []*DiskStatus) {
+func disksOf(j *replicate.Job, st *statedir.State, due *deadline, datasets []*DatasetStatus) (all []*DiskStatus) {
 	for i := range j.Targets {
 		t := &j.Targets[i]
 		if t.Disk == nil {
@@ -93,26 +93,17 @@ func disksOf(j *replicate.Job, st *statedir.State, due *deadline) (all []*DiskSt
 		}
 		s.State, s.Since, s.Seen, s.Scrubbed, s.Reason = string(d.State), d.Since, d.Seen, d.Scrubbed, d.Reason
 		s.Removable = d.State == decide.DiskRemovable
-		copies := 0
-		for _, known := range st.Datasets {
-			if a := known.Targets[t.Name]; a != nil {
-				copies++
-				s.addLimit(d.LateAfter(t.Disk.Late, a.Success, due.now))
+		for _, c := range datasets {
+			if c.To == t.Name && (s.LateAfter.IsZero() || c.LateAfter.Before(s.LateAfter)) {
+				s.LateAfter = c.LateAfter
 			}
 		}
-		if copies == 0 {
-			s.addLimit(d.LateAfter(t.Disk.Late, time.Time{}, due.now))
+		if s.LateAfter.IsZero() { // without copies, or never
+			s.LateAfter = d.LateAfter(t.Disk.Late, time.Time{}, due.now)
 		}
 		s.Late = !s.LateAfter.IsZero() && due.now.After(s.LateAfter) && !due.active
 	}
 	return all
-}
-
-// addLimit makes the earliest limit that of the disk.
-func (s *DiskStatus) addLimit(at time.Time) {
-	if !at.IsZero() && (s.LateAfter.IsZero() || at.Before(s.LateAfter)) {
-		s.LateAfter = at
-	}
 }
 
 // judgeDisk sets the lag of a copy on a disk by the disk's limit, regardless of the schedule.

@@ -54,14 +54,10 @@ func conditions() [15]condition {
 		{OK, SeverityOK, "otherwise", [3]string{}, nil},
 		{Unknown, SeverityUnknown, "a job without a schedule never ran, or zxfer cannot read its records", [3]string{}, nil},
 		{Unreachable, SeverityUnknown, "a host did not answer `status --hosts`", [3]string{"ZxferMetricsStale", "ZxferMetricsGone"}, nil},
-		{"", SeverityWarning, "a pause without an end lasts longer than seven days", [3]string{"ZxferPaused"},
-			func(j *JobStatus) bool { return j.Pause != nil && j.Pause.Forgotten }},
-		{"", SeverityWarning, "a copy lacks properties of its source", [3]string{"ZxferCopyLacksProperties"},
-			func(j *JobStatus) bool { return len(j.Lacking) > 0 }},
-		{"", SeverityWarning, "the freeze of an application was not verified for the most recent snapshot of a copy", [3]string{"ZxferNotConsistent"},
-			func(j *JobStatus) bool { return j.Inconsistent() > 0 }},
-		{"", SeverityWarning, "runs could not list the data errors of a pool for two days", [3]string{"ZxferDataErrorsUnknown"},
-			func(j *JobStatus) bool { return len(j.SilentPools()) > 0 }},
+		{"", SeverityWarning, "a pause without an end lasts longer than seven days", [3]string{"ZxferPaused"}, func(j *JobStatus) bool { return j.Pause != nil && j.Pause.Forgotten }},
+		{"", SeverityWarning, "a copy lacks properties of its source", [3]string{"ZxferCopyLacksProperties"}, func(j *JobStatus) bool { return len(j.Lacking) > 0 }},
+		{"", SeverityWarning, "the freeze of an application was not verified for the most recent snapshot of a copy", [3]string{"ZxferNotConsistent"}, func(j *JobStatus) bool { return j.Inconsistent() > 0 }},
+		{"", SeverityWarning, "runs could not list the data errors of a pool for two days", [3]string{"ZxferDataErrorsUnknown"}, func(j *JobStatus) bool { return len(j.SilentPools()) > 0 }},
 		{outcome.Interrupted, SeverityWarning, "the last run or drill was interrupted", [3]string{"ZxferInterrupted", "ZxferCopyNotVerified"}, nil},
 		{statedir.Unverified, SeverityWarning, "a drill could not decide whether a copy is good", [3]string{"ZxferCopyNotVerified"}, nil},
 		{statedir.NotFinished, SeverityWarning, "a drill passed its deadline", [3]string{"ZxferCopyNotVerified"}, nil},
@@ -125,13 +121,10 @@ func WorstSeverity(all ...Severity) Severity {
 	return slices.MaxFunc(all, func(a, b Severity) int { return a.Rank() - b.Rank() })
 }
 
-// Inconsistent reports whether an application was not frozen for the copy.
-func (d *DatasetStatus) Inconsistent() bool { return d.Consistent != nil && !*d.Consistent }
-
 // Inconsistent returns the number of copies for which an application was not frozen.
 func (j *JobStatus) Inconsistent() (n int) {
 	for _, d := range j.Datasets {
-		if d.Inconsistent() {
+		if d.Consistent != nil && !*d.Consistent {
 			n++
 		}
 	}

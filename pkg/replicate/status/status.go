@@ -107,7 +107,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
 	js.addDrills(drillStatusOf(j, st, w.now, w.pause))
-	js.addDisks(disksOf(j, st, due))
+	js.addDisks(disksOf(j, st, due, js.Datasets))
 	js.judgeRuns(j, last, due)
 	js.addSilence(j, st, silent)
 	js.Normalize()
@@ -254,9 +254,8 @@ func (s *problemSet) add(key string, p *Problem) {
 func divergedOf(j *replicate.Job, st *statedir.State) (out []DivergedStatus) {
 	for _, d := range st.Diverged {
 		s := DivergedStatus{DivergedCopy: d}
-		for i := range j.Targets {
-			t := &j.Targets[i]
-			if to, err := endpoint.Parse(t.To); err == nil && t.Name == d.Target {
+		if t := j.Target(d.Target); t != nil {
+			if to, err := endpoint.Parse(t.To); err == nil {
 				s.Destroy = remedy.Host{Name: to.Host, Shell: j.TransferTo(t).RSH}.Command("zfs", "destroy", "-r", d.As)
 			}
 		}
@@ -269,10 +268,8 @@ func divergedOf(j *replicate.Job, st *statedir.State) (out []DivergedStatus) {
 func orphansOf(j *replicate.Job, st *statedir.State) (all []OrphanStatus) {
 	for _, g := range st.Orphans {
 		s := OrphanStatus{Source: g.Source, To: g.Target, Target: g.Dataset, Since: g.Since}
-		for i := range j.Targets {
-			if j.Targets[i].Name == g.Target {
-				s.Due = g.Due(&j.Targets[i])
-			}
+		if t := j.Target(g.Target); t != nil {
+			s.Due = g.Due(t)
 		}
 		all = append(all, s)
 	}
