@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/job/restore"
 	"zxfer/pkg/job/send"
 	"zxfer/pkg/replicate/decision"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/importer"
@@ -52,7 +53,7 @@ func TestGoldenFields(t *testing.T) {
 		{"zxfer.version/v1", versionReport{}},
 		{"zxfer.replicate.status/v1", status.Status{}},
 		{"zxfer.replicate.hosts/v1", fleet.Fleet{}},
-		{"zxfer.replicate.switch/v1 and zxfer.replicate.promote/v1", runner.Failover{}},
+		{"zxfer.replicate.switch/v1 and zxfer.replicate.promote/v1", failover.Result{}},
 		{"zxfer.replicate.run/v1: runs[]; zxfer replicate log; runs.jsonl", statedir.Run{}},
 		{"zxfer.replicate.drill/v1: drills[]; drills.jsonl", statedir.Drill{}},
 		{"zxfer.replicate.check/v1: jobs[]", runner.Preview{}},

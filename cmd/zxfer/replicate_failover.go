@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
 )
@@ -15,7 +16,7 @@ import (
 // failoverOptions holds the flags of promote and switch.
 type failoverOptions struct {
 	replicateOptions
-	runner.FailoverOptions
+	failover.Options
 }
 
 const mountpointHelp = "mount the copy at `PATH`, or none (default: as the source)"
@@ -130,26 +131,26 @@ func (o *failoverOptions) completeTargets(cmd *cobra.Command, args []string, wor
 }
 
 func (o *failoverOptions) promote(ctx context.Context, a *app, args []string) error {
-	return o.change(a, func(r *runner.Runner) (*runner.Failover, error) {
+	return o.change(a, func(r *runner.Runner) (*failover.Result, error) {
 		f, jobs, err := o.jobs(args[:1])
 		if len(args) == 2 {
 			o.Target = args[1]
 		}
 		if err == nil {
-			return r.Promote(ctx, jobs[0], o.FailoverOptions)
+			return failover.Promote(ctx, r.Env, runner.Parts{Runner: r}, jobs[0], o.Options)
 		}
 		if fault.ClassOf(err) != fault.Usage || f != nil {
 			return nil, err
 		}
 		if o.Target == "" {
-			return nil, errors.Join(err, r.RefuseUnnamedCopy(ctx, args[0]))
+			return nil, errors.Join(err, failover.RefuseUnnamedCopy(ctx, r.Env, args[0]))
 		}
-		j, ofCopy := r.JobOfCopy(ctx, args[0], o.Target)
+		j, ofCopy := failover.JobOfCopy(ctx, r.Env, args[0], o.Target)
 		if ofCopy != nil {
 			return nil, errors.Join(err, ofCopy)
 		}
 		o.Target, o.SourceUnknown = j.Targets[0].Name, true
-		return r.Promote(ctx, j, o.FailoverOptions)
+		return failover.Promote(ctx, r.Env, runner.Parts{Runner: r}, j, o.Options)
 	})
 }
 
@@ -157,7 +158,7 @@ func (o *failoverOptions) swap(ctx context.Context, a *app, args []string) error
 	if o.TargetLost && !o.Abort {
 		return fault.Usagef("add --abort", "--target-lost has an effect only with --abort")
 	}
-	return o.change(a, func(r *runner.Runner) (*runner.Failover, error) {
+	return o.change(a, func(r *runner.Runner) (*failover.Result, error) {
 		_, jobs, err := o.jobs(args[:1])
 		if err != nil {
 			return nil, err
@@ -165,12 +166,12 @@ func (o *failoverOptions) swap(ctx context.Context, a *app, args []string) error
 		if len(args) == 2 {
 			o.Target = args[1]
 		}
-		return r.Switch(ctx, jobs[0], o.FailoverOptions)
+		return failover.Switch(ctx, r.Env, runner.Parts{Runner: r}, jobs[0], o.Options)
 	})
 }
 
 // change runs a change of roles and prints its result.
-func (o *failoverOptions) change(a *app, do func(*runner.Runner) (*runner.Failover, error)) error {
+func (o *failoverOptions) change(a *app, do func(*runner.Runner) (*failover.Result, error)) error {
 	r, text := o.runner(a)
 	defer startLive(text)()
 	f, err := do(r)

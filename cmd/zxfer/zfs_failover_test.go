@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/testenv"
 )
 
@@ -96,7 +96,7 @@ func (l *failoverLab) writableSides(t *testing.T) (pools []string) {
 // sentBytes returns the bytes that a switch sent.
 func sentBytes(t *testing.T, o cmdResult) uint64 {
 	t.Helper()
-	var f runner.Failover
+	var f failover.Result
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &f), o)
 	return f.Bytes
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/size"
 )
 
 // FailoverText writes the plan or the result of a change of roles for people.
-func FailoverText(w io.Writer, f *runner.Failover) error {
+func FailoverText(w io.Writer, f *failover.Result) error {
 	var b strings.Builder
 	done := 0
 	for _, s := range f.Steps {

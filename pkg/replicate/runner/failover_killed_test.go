@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/zfs"
 )
 
@@ -50,7 +51,7 @@ func TestSwitchKilled(t *testing.T) {
 				}
 				return around(ctx, op, names, do)
 			}
-			_, err := p.doSwitch(t, "home", FailoverOptions{})
+			_, err := p.doSwitch(t, "home", failover.Options{})
 			p.Around = around
 			if !dead {
 				require.NoError(t, err)
@@ -64,13 +65,13 @@ func TestSwitchKilled(t *testing.T) {
 			require.LessOrEqual(t, len(sides), 1, "operation %d: both sides are writable: %v", at, p.writable())
 			state, _ := decide.ObserveRoles(decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "src/a")}, decide.RoleSide{Reached: true, Exists: true, Role: p.role(t, "dst/copy/a")})
 			if state == decide.Handover && at%2 == 0 {
-				_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+				_, err = p.doSwitch(t, "home", failover.Options{Abort: true})
 				require.NoError(t, err, "operation %d", at)
 				require.Equal(t, []string{"src/a", "src/a/c"}, p.writable(), "operation %d", at)
 				require.Equal(t, "yes", p.Get("src/a", "mounted"))
 				require.NoError(t, p.runJob(t, "home"), "operation %d", at)
 			}
-			_, err = p.doSwitch(t, "home", FailoverOptions{})
+			_, err = p.doSwitch(t, "home", failover.Options{})
 			require.NoError(t, err, "operation %d, applied %v, state %q", at, applied, state)
 			require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable(), "operation %d, state %q", at, state)
 			require.Equal(t, []string{"/data", "on", "yes"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted")}, "operation %d, state %q", at, state)
@@ -106,10 +107,10 @@ func TestPromoteKilled(t *testing.T) {
 			}
 			return around(ctx, op, names, do)
 		}
-		_, err := p.doPromote(t, FailoverOptions{})
+		_, err := p.doPromote(t, failover.Options{})
 		p.Around, ended = around, !dead
 		require.Equal(t, dead, err != nil)
-		_, err = p.doPromote(t, FailoverOptions{})
+		_, err = p.doPromote(t, failover.Options{})
 		require.NoError(t, err, "operation %d", at)
 		for name, path := range map[string]string{"dst/copy/a": "/data", "dst/copy/a/c": "/srv/elsewhere"} {
 			require.Equal(t, []string{path, "on", "yes", "off"}, []string{p.Get(name, "mountpoint"), p.Get(name, "canmount"), p.Get(name, "mounted"), p.Get(name, "readonly")}, "operation %d, %s", at, name)

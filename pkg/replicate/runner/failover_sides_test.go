@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/zfs"
 )
@@ -41,7 +42,7 @@ func (p *rolePair) killAfterRole(t *testing.T) {
 		}
 		return around(ctx, op, names, do)
 	}
-	_, err := p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	_, err := p.doSwitch(t, "home", failover.Options{Target: "near"})
 	require.Error(t, err)
 	p.Around = around
 	require.Equal(t, zfs.RoleHandover, p.role(t, "src/a").Kind)
@@ -57,11 +58,11 @@ func TestHandoverOfAnother(t *testing.T) {
 		text string
 		jobs []string
 		job  string
-		o    FailoverOptions
+		o    failover.Options
 	}{
-		"abort, another target":  {pairText + farTarget, []string{"home"}, "home", FailoverOptions{Target: "far", Abort: true}},
-		"switch, another target": {pairText + farTarget, []string{"home"}, "home", FailoverOptions{Target: "far", Mountpoint: "none"}},
-		"abort, another job":     {pairText + other, []string{"home", "other"}, "other", FailoverOptions{Abort: true}},
+		"abort, another target":  {pairText + farTarget, []string{"home"}, "home", failover.Options{Target: "far", Abort: true}},
+		"switch, another target": {pairText + farTarget, []string{"home"}, "home", failover.Options{Target: "far", Mountpoint: "none"}},
+		"abort, another job":     {pairText + other, []string{"home", "other"}, "other", failover.Options{Abort: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +76,7 @@ func TestHandoverOfAnother(t *testing.T) {
 			err = p.runJob(t, c.job)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), err)
 			require.Contains(t, fault.HintOf(err), "zxfer replicate switch home near")
-			_, err = p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+			_, err = p.doSwitch(t, "home", failover.Options{Target: "near"})
 			require.NoError(t, err)
 			require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
 		})
@@ -86,14 +87,14 @@ func TestHandoverOfAnother(t *testing.T) {
 func TestPromoteSecondCopy(t *testing.T) {
 	t.Parallel()
 	p := newTwoTargets(t, pairText+farTarget, "home")
-	_, err := p.doPromote(t, FailoverOptions{Target: "near", SourceAlive: true})
+	_, err := p.doPromote(t, failover.Options{Target: "near", SourceAlive: true})
 	require.NoError(t, err)
 	state := p.state()
-	_, err = p.doPromote(t, FailoverOptions{Target: "far", SourceAlive: true, Mountpoint: "none"})
+	_, err = p.doPromote(t, failover.Options{Target: "far", SourceAlive: true, Mountpoint: "none"})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
 	require.ErrorContains(t, err, "its copy dst/copy/a became the source")
 	require.Equal(t, state, p.state())
-	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "far", Mountpoint: "none"})
+	_, err = p.doSwitch(t, "home", failover.Options{Target: "far", Mountpoint: "none"})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
 	require.ErrorContains(t, err, "its copy dst/copy/a became the source")
 	require.Equal(t, state, p.state())
@@ -106,7 +107,7 @@ func TestPromoteOnHostOfSource(t *testing.T) {
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
 	require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, "dst/copy/a", "localhost:dst/copy/a", 1)), 0o600))
-	_, err := p.doPromote(t, FailoverOptions{Mountpoint: "none"})
+	_, err := p.doPromote(t, failover.Options{Mountpoint: "none"})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
 	require.ErrorContains(t, err, "two sides would be writable")
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
@@ -118,7 +119,7 @@ func TestBusySwitchBackKeepsRole(t *testing.T) {
 	t.Parallel()
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.NoError(t, p.runJob(t, "home"))
 	was, around := p.role(t, "dst/copy/a"), p.Around
@@ -128,12 +129,12 @@ func TestBusySwitchBackKeepsRole(t *testing.T) {
 		}
 		return around(ctx, op, names, do)
 	}
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.ErrorContains(t, err, "the source is writable again")
 	p.Around = around
 	now := p.role(t, "dst/copy/a")
 	require.Equal(t, []string{string(zfs.RoleSource), was.ID, was.Job, was.Target}, []string{string(now.Kind), now.ID, now.Job, now.Target})
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.NoError(t, p.runJob(t, "home"))
 }
@@ -143,7 +144,7 @@ func TestAbortWithoutTarget(t *testing.T) {
 	t.Parallel()
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{Abort: true, TargetLost: true})
+	_, err := p.doSwitch(t, "home", failover.Options{Abort: true, TargetLost: true})
 	require.ErrorContains(t, err, "can be reached")
 	around := p.Around
 	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
@@ -152,13 +153,13 @@ func TestAbortWithoutTarget(t *testing.T) {
 		}
 		return around(ctx, op, names, do)
 	}
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.ErrorContains(t, err, "host is down")
 	require.Empty(t, p.writable())
-	_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+	_, err = p.doSwitch(t, "home", failover.Options{Abort: true})
 	require.Contains(t, fault.HintOf(err), "zxfer replicate switch --abort --target-lost home near")
 	require.Empty(t, p.writable())
-	_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true, TargetLost: true})
+	_, err = p.doSwitch(t, "home", failover.Options{Abort: true, TargetLost: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 	require.Empty(t, p.role(t, "src/a").Kind)
@@ -198,7 +199,7 @@ func TestHoldsOfPromotion(t *testing.T) {
 	}
 	require.Error(t, p.runJob(t, "home"))
 	p.Around = around
-	_, err := p.doPromote(t, FailoverOptions{SourceAlive: true})
+	_, err := p.doPromote(t, failover.Options{SourceAlive: true})
 	require.NoError(t, err)
 	latest := p.names("dst/copy/a")[1]
 	for _, d := range []string{"src/a", "src/a/c", "dst/copy/a", "dst/copy/a/c"} {
@@ -214,9 +215,9 @@ func TestRoleHintNamesTarget(t *testing.T) {
 	p.Create("far", nil)
 	require.NoError(t, os.WriteFile(p.file, []byte(pairText+farTarget), 0o600))
 	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doPromote(t, FailoverOptions{Target: "far"})
+	_, err := p.doPromote(t, failover.Options{Target: "far"})
 	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home far")
-	f, err := p.doPromote(t, FailoverOptions{Target: "near", SourceAlive: true})
+	f, err := p.doPromote(t, failover.Options{Target: "near", SourceAlive: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"when the former source returns, make it a copy: zxfer replicate switch home near"}, f.Next)
 	err = p.runJob(t, "home")
@@ -241,7 +242,7 @@ func TestSwitchOthersFollow(t *testing.T) {
 	p := newTwoTargets(t, pairText+farTarget, "home")
 	p.Write("src/a", []byte("one"))
 	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	_, err := p.doSwitch(t, "home", failover.Options{Target: "near"})
 	require.NoError(t, err)
 	base := p.names("far/a")[len(p.names("far/a"))-1]
 	require.Contains(t, p.held("dst/copy/a@"+base), "zxfer:home:far")
@@ -263,10 +264,10 @@ func TestSwitchOthersFollow(t *testing.T) {
 	require.Equal(t, []string{"zxfer:home:near"}, p.held("src/a@"+latest))
 	p.requireNoStale(t)
 
-	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "far"})
+	_, err = p.doSwitch(t, "home", failover.Options{Target: "far"})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), err)
 	require.Equal(t, "switch back first: zxfer replicate switch home near", fault.HintOf(err))
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err, "without a target, it switches back")
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 	p.requireNoStale(t)
@@ -278,7 +279,7 @@ func TestSwitchOthersFollow(t *testing.T) {
 	}
 	require.Equal(t, []string{"zxfer:home:far", "zxfer:home:near"}, p.held("src/a@"+latest))
 	p.requireNoStale(t)
-	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "far", Mountpoint: "none"})
+	_, err = p.doSwitch(t, "home", failover.Options{Target: "far", Mountpoint: "none"})
 	require.NoError(t, err, "then also to the other one")
 	require.NoError(t, p.runJob(t, "home"))
 	require.Equal(t, zfs.RoleSource, p.role(t, "far/a").Kind)
@@ -290,7 +291,7 @@ func TestRunFromPromotedCopy(t *testing.T) {
 	t.Parallel()
 	p := newTwoTargets(t, pairText+farTarget, "home")
 	p.away = "src"
-	_, err := p.doPromote(t, FailoverOptions{Target: "near"})
+	_, err := p.doPromote(t, failover.Options{Target: "near"})
 	require.NoError(t, err)
 	p.Write("dst/copy/a", []byte("two"))
 	p.now += 100
@@ -305,7 +306,7 @@ func TestRunFromPromotedCopy(t *testing.T) {
 	state := p.state()
 	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
 	require.Equal(t, state, p.state())
-	_, err = p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	_, err = p.doSwitch(t, "home", failover.Options{Target: "near"})
 	require.NoError(t, err)
 	require.NoError(t, p.runJob(t, "home"))
 	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
@@ -316,12 +317,12 @@ func TestPromoteFormerSource(t *testing.T) {
 	t.Parallel()
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
-	_, err = p.doPromote(t, FailoverOptions{})
+	_, err = p.doPromote(t, failover.Options{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "the source is alive")
 	p.away = "dst"
-	_, err = p.doPromote(t, FailoverOptions{})
+	_, err = p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, zfs.RoleSource, p.role(t, "src/a").Kind)
 	require.Equal(t, "yes", p.Get("src/a", "mounted"))
@@ -330,7 +331,7 @@ func TestPromoteFormerSource(t *testing.T) {
 	require.ErrorContains(t, p.runJob(t, "home"), "the copy became the source", "both were the source")
 	require.Equal(t, state, p.state()["dst/copy/a"])
 	require.Equal(t, fault.Refused, fault.ClassOf(p.runJob(t, "home")))
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 	require.Equal(t, zfs.RoleStandby, p.role(t, "dst/copy/a").Kind)
@@ -353,14 +354,14 @@ func TestSwitchAnswerLost(t *testing.T) {
 		}
 		return err
 	}
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.Error(t, err)
 	p.Around = around
-	f, err := p.doSwitch(t, "home", FailoverOptions{})
+	f, err := p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Empty(t, f.Steps)
 	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 }
@@ -373,7 +374,7 @@ func TestDirectionWithoutRecords(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	mine := p.dir
 	p.dir = t.TempDir()
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	p.dir = mine
 	p.Write("dst/copy/a", []byte("two"))
@@ -383,7 +384,7 @@ func TestDirectionWithoutRecords(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
 	p.dir = t.TempDir()
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	p.dir = mine
 	_, err = p.runner(t).Prune(t.Context(), p.jobs(t).Find("home"), false, false)

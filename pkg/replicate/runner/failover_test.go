@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/replicate/holds"
 	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/statedir"
@@ -78,16 +79,28 @@ func (p *rolePair) runJob(t *testing.T, name string) error {
 	return err
 }
 
-func (p *rolePair) doSwitch(t *testing.T, name string, o FailoverOptions) (*Failover, error) {
-	t.Helper()
-	p.now += 100
-	return p.runner(t).Switch(t.Context(), p.jobs(t).Find(name), o)
+// Switch calls failover.Switch, as in another process.
+func (p *rolePair) Switch(t *testing.T, j *replicate.Job, o failover.Options) (*failover.Result, error) {
+	r := p.runner(t)
+	return failover.Switch(t.Context(), r.Env, Parts{r}, j, o)
 }
 
-func (p *rolePair) doPromote(t *testing.T, o FailoverOptions) (*Failover, error) {
+// Promote calls failover.Promote, as in another process.
+func (p *rolePair) Promote(t *testing.T, j *replicate.Job, o failover.Options) (*failover.Result, error) {
+	r := p.runner(t)
+	return failover.Promote(t.Context(), r.Env, Parts{r}, j, o)
+}
+
+func (p *rolePair) doSwitch(t *testing.T, name string, o failover.Options) (*failover.Result, error) {
 	t.Helper()
 	p.now += 100
-	return p.runner(t).Promote(t.Context(), p.jobs(t).Find("home"), o)
+	return p.Switch(t, p.jobs(t).Find(name), o)
+}
+
+func (p *rolePair) doPromote(t *testing.T, o failover.Options) (*failover.Result, error) {
+	t.Helper()
+	p.now += 100
+	return p.Promote(t, p.jobs(t).Find("home"), o)
 }
 
 // writable returns the roots that programs can write to.
@@ -117,18 +130,18 @@ func TestSwitchThereAndBack(t *testing.T) {
 	t.Parallel()
 	p := newRolePair(t)
 	p.Write("src/a", []byte("one"))
-	p.snapshot("src/a", switchPrefix+"mine")
+	p.snapshot("src/a", failover.SnapshotPrefix+"mine")
 	require.NoError(t, p.runJob(t, "home"))
 	p.Write("src/a/c", []byte("two"))
 	before := p.state()
 
-	f, err := p.doSwitch(t, "home", FailoverOptions{DryRun: true})
+	f, err := p.doSwitch(t, "home", failover.Options{DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, f.Outcome)
 	require.Equal(t, before, p.state(), "a dry run changed something")
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 
-	f, err = p.doSwitch(t, "home", FailoverOptions{})
+	f, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, f.Outcome)
 	require.NotZero(t, f.Bytes)
@@ -142,7 +155,7 @@ func TestSwitchThereAndBack(t *testing.T) {
 	// The same job runs in the other direction. Each place keeps its retention.
 	p.Write("dst/copy/a", []byte("three"))
 	require.NoError(t, p.runJob(t, "home"))
-	require.Equal(t, append([]string{switchPrefix + "mine"}, p.names("dst/copy/a")...), p.names("src/a"))
+	require.Equal(t, append([]string{failover.SnapshotPrefix + "mine"}, p.names("dst/copy/a")...), p.names("src/a"))
 	latest := p.names("src/a")[len(p.names("src/a"))-1]
 	require.Regexp(t, "^home-2026", latest)
 	for _, d := range []string{"src/a", "src/a/c", "dst/copy/a", "dst/copy/a/c"} {
@@ -151,19 +164,19 @@ func TestSwitchThereAndBack(t *testing.T) {
 	js := status.Of([]*replicate.Job{p.jobs(t).Find("home")}, p.dir, time.Unix(p.now, 0), nil).Jobs[0]
 	require.Equal(t, []any{"dst/copy/a", b.Since, "former-source", status.OK}, []any{js.Source, js.Switched.Local(), js.Datasets[0].To, js.State})
 	p.Write("dst/copy/a/c", []byte("four"))
-	f, err = p.doSwitch(t, "home", FailoverOptions{})
+	f, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.NotZero(t, f.Bytes)
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 	require.Equal(t, []string{"/data", "on", "yes"}, []string{p.Get("src/a", "mountpoint"), p.Get("src/a", "canmount"), p.Get("src/a", "mounted")})
 	p.Write("src/a", []byte("five"))
 	require.NoError(t, p.runJob(t, "home"), "increments continue")
-	require.Equal(t, switchPrefix+"mine", p.names("src/a")[0], "a snapshot of the user")
-	p.destroy("src/a@" + switchPrefix + "mine")
+	require.Equal(t, failover.SnapshotPrefix+"mine", p.names("src/a")[0], "a snapshot of the user")
+	p.destroy("src/a@" + failover.SnapshotPrefix + "mine")
 	for _, n := range []string{"dst/copy/a", "dst/copy/a/c"} {
 		all := p.names(n)
 		require.Equal(t, p.names(strings.Replace(n, "dst/copy", "src", 1)), all)
-		require.Equal(t, 1, len(slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, switchPrefix) })), "one snapshot of a switch remains")
+		require.Equal(t, 1, len(slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, failover.SnapshotPrefix) })), "one snapshot of a switch remains")
 	}
 }
 
@@ -174,20 +187,20 @@ func TestPromote(t *testing.T) {
 	p.Write("src/a", []byte("one"))
 	require.NoError(t, p.runJob(t, "home"))
 
-	_, err := p.doPromote(t, FailoverOptions{})
+	_, err := p.doPromote(t, failover.Options{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "the source is alive")
 	require.Contains(t, fault.HintOf(err), "zxfer replicate switch home")
 
 	p.away = "src"
-	f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+	f, err := p.doPromote(t, failover.Options{DryRun: true})
 	require.NoError(t, err)
 	require.NotEmpty(t, f.Steps)
 	require.Empty(t, p.role(t, "dst/copy/a").Kind)
-	f, err = p.doPromote(t, FailoverOptions{})
+	f, err = p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, zfs.RoleSource, p.role(t, "dst/copy/a").Kind)
 	require.Equal(t, []string{"/data", "on", "yes", "off"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted"), p.Get("dst/copy/a", "readonly")})
-	f, err = p.doPromote(t, FailoverOptions{})
+	f, err = p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	require.Empty(t, f.Steps, "it is idempotent")
 	p.Write("dst/copy/a", []byte("two"))
@@ -203,12 +216,12 @@ func TestPromote(t *testing.T) {
 	// The former source has newer data.
 	p.Write("src/a", []byte("lost"))
 	p.snapshot("src/a/c", "mine")
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "src/a/c@mine")
 	require.ErrorContains(t, err, "data written to src/a after")
 	require.Contains(t, p.writable(), "src/a", "a refusal changes nothing")
-	_, err = p.doSwitch(t, "home", FailoverOptions{Rollback: true})
+	_, err = p.doSwitch(t, "home", failover.Options{Rollback: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
 	require.Equal(t, zfs.RoleStandby, p.role(t, "src/a").Kind)
@@ -222,11 +235,11 @@ func TestDemoteByRename(t *testing.T) {
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
 	p.away = "src"
-	_, err := p.doPromote(t, FailoverOptions{})
+	_, err := p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	p.away = ""
 	p.Write("src/a", []byte("lost"))
-	_, err = p.doSwitch(t, "home", FailoverOptions{Rotate: true})
+	_, err = p.doSwitch(t, "home", failover.Options{Rotate: true})
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(p.datasets("src"), func(n string) bool { return strings.HasPrefix(n, "src/a.zxfer-") }), "%v", p.datasets("src"))
 	require.NoError(t, p.runJob(t, "home"))
@@ -234,7 +247,7 @@ func TestDemoteByRename(t *testing.T) {
 	p.Write("dst/copy/a", []byte("two"))
 	require.NoError(t, p.runJob(t, "home"), "the new dataset is a copy, although it has no role")
 	require.Equal(t, p.names("dst/copy/a"), p.names("src/a"))
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 	p.Write("src/a", []byte("three"))
@@ -249,11 +262,11 @@ func TestHoldsOfRenamedSource(t *testing.T) {
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
 	p.away = "src"
-	_, err := p.doPromote(t, FailoverOptions{})
+	_, err := p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	p.away = ""
 	p.Write("src/a", []byte("lost"))
-	_, err = p.doSwitch(t, "home", FailoverOptions{Rotate: true})
+	_, err = p.doSwitch(t, "home", failover.Options{Rotate: true})
 	require.NoError(t, err)
 	for _, d := range []string{"src/a.zxfer-old", "src/b.zxfer-2026-11-01T08-00-00Z"} { // not from a
 		p.Create(d, nil)
@@ -317,29 +330,29 @@ func TestPromoteWithoutJobFile(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	r := p.runner(t)
 	for _, wrong := range [][]string{{"other", "dst/copy/a"}, {"home", "dst/copy"}, {"home", "dst/gone"}, {"home", "src/a"}} {
-		_, err := r.JobOfCopy(t.Context(), wrong[0], wrong[1])
+		_, err := failover.JobOfCopy(t.Context(), r.Env, wrong[0], wrong[1])
 		require.Equal(t, fault.Refused, fault.ClassOf(err), wrong)
 	}
 	// Another source claims the job: no copy is chosen by its record.
 	const at = "dst/copy/a"
 	claimed := p.Get("dst/copy/a/c", zfs.OriginProperty)
 	p.Set("dst/copy/a/c", zfs.OriginProperty, p.Get(at, zfs.OriginProperty))
-	err := r.refuseUnnamed(t.Context(), "home", []string{"src", "dst"})
+	err := failover.RefuseUnnamedIn(t.Context(), r.Env, "home", []string{"src", "dst"})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, `any source can claim job "home"; 2 on this host: dst/copy/a (its source is recorded as "`)
 	require.Contains(t, fault.HintOf(err), "promote home dst/copy/a/c")
-	require.ErrorContains(t, r.refuseUnnamed(t.Context(), "other", []string{"src", "dst"}), "no dataset of this host is recorded")
+	require.ErrorContains(t, failover.RefuseUnnamedIn(t.Context(), r.Env, "other", []string{"src", "dst"}), "no dataset of this host is recorded")
 	p.Set("dst/copy/a/c", zfs.OriginProperty, claimed)
-	j, err := r.JobOfCopy(t.Context(), "home", at)
+	j, err := failover.JobOfCopy(t.Context(), r.Env, "home", at)
 	require.NoError(t, err)
-	f, err := r.Promote(t.Context(), j, FailoverOptions{SourceUnknown: true})
+	f, err := p.Promote(t, j, failover.Options{SourceUnknown: true})
 	require.NoError(t, err)
 	require.Contains(t, f.Notes[0], "its state is unknown")
 	require.Equal(t, "/data", p.Get("dst/copy/a", "mountpoint"))
 	require.Equal(t, "on", p.Get("dst/copy/a/c", "canmount"))
-	j, err = r.JobOfCopy(t.Context(), "home", "dst/copy/a")
+	j, err = failover.JobOfCopy(t.Context(), r.Env, "home", "dst/copy/a")
 	require.NoError(t, err, "the role names the job after the record was removed")
-	f, err = r.Promote(t.Context(), j, FailoverOptions{SourceUnknown: true})
+	f, err = p.Promote(t, j, failover.Options{SourceUnknown: true})
 	require.NoError(t, err)
 	require.Empty(t, f.Steps)
 }
@@ -355,11 +368,11 @@ func TestPromoteWithFileOfSource(t *testing.T) {
 	p.dir = t.TempDir() // this host did not run the job
 	for _, name := range []string{own, "root@localhost", "127.0.0.1"} {
 		require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, `to = "`, `to = "`+name+":", 1)), 0o600))
-		f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+		f, err := p.doPromote(t, failover.Options{DryRun: true})
 		require.NoError(t, err, name)
 		require.Contains(t, fmt.Sprint(f.Notes), "its state is unknown")
 		require.Contains(t, fmt.Sprint(f.Next), "write into the job file: source = \""+own+":src/a\"")
-		_, err = p.doSwitch(t, "home", FailoverOptions{})
+		_, err = p.doSwitch(t, "home", failover.Options{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), name)
 	}
 	require.Len(t, p.writable(), 2)
@@ -372,10 +385,10 @@ func TestSwitchTarget(t *testing.T) {
 	p.Create("far", nil)
 	require.NoError(t, os.WriteFile(p.file, []byte(pairText+"[[job.target]]\nname = \"far\"\nto = \"far/a\"\n"), 0o600))
 	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.Equal(t, fault.Usage, fault.ClassOf(err))
 	require.Contains(t, fault.HintOf(err), "near, far")
-	f, err := p.doSwitch(t, "home", FailoverOptions{Target: "near"})
+	f, err := p.doSwitch(t, "home", failover.Options{Target: "near"})
 	require.NoError(t, err)
 	require.NotEmpty(t, f.Steps)
 	require.Equal(t, []string{"dst/copy/a", "dst/copy/a/c"}, p.writable())
@@ -387,7 +400,7 @@ func TestSwitchBusySource(t *testing.T) {
 	p := newRolePair(t)
 	require.NoError(t, p.runJob(t, "home"))
 	p.fail(zfs.OpUnmount, "src/a", &zfs.Error{Kind: zfs.Busy, Op: zfs.OpUnmount, Subject: "src/a"})
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.ErrorContains(t, err, "the source is writable again")
 	require.Equal(t, []string{"src/a", "src/a/c"}, p.writable())
 	require.Empty(t, p.role(t, "src/a").Kind)
@@ -404,16 +417,16 @@ func TestSwitchWithoutDescendants(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	around := p.Around
 	p.Around = func(ctx context.Context, op string, names []string, do func() error) error {
-		if op == zfs.OpSnapshot && strings.Contains(names[0], switchPrefix) {
+		if op == zfs.OpSnapshot && strings.Contains(names[0], failover.SnapshotPrefix) {
 			return errors.New("killed")
 		}
 		return around(ctx, op, names, do)
 	}
-	f, err := p.doSwitch(t, "home", FailoverOptions{})
+	f, err := p.doSwitch(t, "home", failover.Options{})
 	require.Error(t, err)
 	require.Contains(t, f.Notes, "the copy does not have src/a/c: it becomes read-only and is unmounted")
 	require.Equal(t, []string{"no", "no"}, []string{p.Get("src/a", "mounted"), p.Get("src/a/c", "mounted")})
-	_, err = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+	_, err = p.doSwitch(t, "home", failover.Options{Abort: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"yes", "yes"}, []string{p.Get("src/a", "mounted"), p.Get("src/a/c", "mounted")})
 }
@@ -427,11 +440,11 @@ func TestSwitchVolume(t *testing.T) {
 	require.NoError(t, os.WriteFile(p.file, []byte(text), 0o600))
 	require.NoError(t, p.runJob(t, "home"))
 	p.Write("src/v", []byte("one"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"on", "off"}, []string{p.Get("src/v", "readonly"), p.Get("dst/copy/v", "readonly")})
 	p.Write("dst/copy/v", []byte("two"))
-	_, err = p.doSwitch(t, "home", FailoverOptions{})
+	_, err = p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"off", "on"}, []string{p.Get("src/v", "readonly"), p.Get("dst/copy/v", "readonly")})
 	require.Equal(t, p.names("dst/copy/v"), p.names("src/v"))
@@ -447,7 +460,7 @@ func TestRelayOfStandby(t *testing.T) {
 	require.NoError(t, os.WriteFile(p.file, []byte(pairText+relay), 0o600))
 	require.NoError(t, p.runJob(t, "home"))
 	require.NoError(t, p.runJob(t, "relay"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.NoError(t, p.runJob(t, "home"))
 	require.NoError(t, p.runJob(t, "relay"))
@@ -462,15 +475,15 @@ func TestSwitchPaused(t *testing.T) {
 	all := statedir.All(p.dir)
 	require.NoError(t, all.SavePause(&decide.Pause{Since: time.Unix(p.now, 0)}))
 	state := p.state()
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "paused until resume")
 	require.Contains(t, fault.HintOf(err), "zxfer replicate resume --all")
 	require.Equal(t, state, p.state())
-	f, err := p.doSwitch(t, "home", FailoverOptions{DryRun: true})
+	f, err := p.doSwitch(t, "home", failover.Options{DryRun: true})
 	require.NoError(t, err, "a plan changes nothing")
 	require.NotEmpty(t, f.Steps)
-	_, err = p.doPromote(t, FailoverOptions{SourceAlive: true})
+	_, err = p.doPromote(t, failover.Options{SourceAlive: true})
 	require.NoError(t, err)
 	require.Equal(t, zfs.RoleSource, p.role(t, "dst/copy/a").Kind)
 }
@@ -486,10 +499,10 @@ func TestSwitchToDisk(t *testing.T) {
 	j.Targets[0].Disk = &replicate.Disk{}
 	for _, attempt := range []func() error{
 		func() error {
-			_, err := p.runner(t).Switch(t.Context(), j, FailoverOptions{})
+			_, err := p.Switch(t, j, failover.Options{})
 			return err
 		},
-		func() error { _, err := p.runner(t).Promote(t.Context(), j, FailoverOptions{}); return err },
+		func() error { _, err := p.Promote(t, j, failover.Options{}); return err },
 	} {
 		err := attempt()
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -506,7 +519,7 @@ func TestSwitchReadOnlyDataset(t *testing.T) {
 	p := newRolePair(t)
 	p.Set("src/a/c", "readonly", "on")
 	require.NoError(t, p.runJob(t, "home"))
-	_, err := p.doSwitch(t, "home", FailoverOptions{})
+	_, err := p.doSwitch(t, "home", failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, "on", p.Get("dst/copy/a/c", "readonly"))
 	p.Write("dst/copy/a", []byte("two"))

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/zfs"
 )
 
@@ -51,7 +52,7 @@ func TestHostileOrigin(t *testing.T) {
 				p.Set("dst/copy/a/c", zfs.OriginProperty, tt.child)
 			}
 			p.away = "src"
-			_, err := p.doPromote(t, FailoverOptions{})
+			_, err := p.doPromote(t, failover.Options{})
 			require.Equal(t, fault.Refused, fault.ClassOf(err))
 			require.ErrorContains(t, err, tt.want)
 			require.NotEmpty(t, fault.HintOf(err))
@@ -93,9 +94,9 @@ func TestContradictoryRoles(t *testing.T) {
 			require.Equal(t, copies, p.state()["dst/copy/a"])
 			before := fmt.Sprint(p.state(), p.Get("src/a", zfs.RoleProperty), p.Get("dst/copy/a", zfs.RoleProperty), p.writable())
 			errs := map[string]error{"run": p.runJob(t, "home")}
-			_, errs["promote"] = p.doPromote(t, FailoverOptions{SourceAlive: true})
-			_, errs["switch"] = p.doSwitch(t, "home", FailoverOptions{})
-			_, errs["abort"] = p.doSwitch(t, "home", FailoverOptions{Abort: true})
+			_, errs["promote"] = p.doPromote(t, failover.Options{SourceAlive: true})
+			_, errs["switch"] = p.doSwitch(t, "home", failover.Options{})
+			_, errs["abort"] = p.doSwitch(t, "home", failover.Options{Abort: true})
 			for verb, err := range errs {
 				require.Equal(t, fault.Refused, fault.ClassOf(err), "%s: %v", verb, err)
 				require.NotEmpty(t, fault.HintOf(err), verb)

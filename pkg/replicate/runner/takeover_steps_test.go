@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/zfs"
 )
 
 // lines returns the steps of a fail over, one per line.
-func lines(f *Failover) string {
+func lines(f *failover.Result) string {
 	var b strings.Builder
 	for _, s := range f.Steps {
 		b.WriteString(s.Line() + "\n")
@@ -36,7 +37,7 @@ func TestPromoteUnmountsEachCopyElsewhere(t *testing.T) {
 		p.Set(n, "canmount", "off")
 	}
 	p.away = "src"
-	f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+	f, err := p.doPromote(t, failover.Options{DryRun: true})
 	require.NoError(t, err)
 	require.Contains(t, lines(f), "zfs unmount dst/copy/a/c with its descendants")
 	require.Contains(t, lines(f), "zfs unmount dst/copy/a/d with its descendants")
@@ -55,7 +56,7 @@ func TestPromoteMountsNoUnjudgedDataset(t *testing.T) {
 		p.Set(n, "canmount", "off")
 	}
 	p.away = "src"
-	f, err := p.doPromote(t, FailoverOptions{DryRun: true})
+	f, err := p.doPromote(t, failover.Options{DryRun: true})
 	require.NoError(t, err)
 	require.NotContains(t, lines(f), "mount dst/copy/a/x")
 	require.Contains(t, strings.Join(f.Next, "\n"), "zxfer restore --mount dst/copy/a/x")
@@ -70,7 +71,7 @@ func TestMountpointHintOpensLittle(t *testing.T) {
 		require.NoError(t, p.runJob(t, "home"))
 		p.Set("dst/copy/a", zfs.OriginProperty, `{"set":{"mountpoint":"`+at+`"}}`)
 		p.away = "src"
-		_, err := p.doPromote(t, FailoverOptions{})
+		_, err := p.doPromote(t, failover.Options{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), at)
 		if hint == "" {
 			require.NotContains(t, fault.HintOf(err), "mount_below", at)
@@ -93,9 +94,9 @@ func TestPromoteWithoutJobFileNamesDataset(t *testing.T) {
 	}
 	p.away = "src"
 	r := p.runner(t)
-	j, err := r.JobOfCopy(t.Context(), "home", "dst/copy/a")
+	j, err := failover.JobOfCopy(t.Context(), r.Env, "home", "dst/copy/a")
 	require.NoError(t, err)
-	f, err := r.Promote(t.Context(), j, FailoverOptions{Target: j.Targets[0].Name, SourceUnknown: true, Mountpoint: "/srv/h"})
+	f, err := p.Promote(t, j, failover.Options{Target: j.Targets[0].Name, SourceUnknown: true, Mountpoint: "/srv/h"})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(f.Next, "\n"), "zxfer replicate promote --mountpoint /srv/h home dst/copy/a")
 }

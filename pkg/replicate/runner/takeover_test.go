@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate/failover"
 	"zxfer/pkg/zfs"
 )
 
@@ -25,7 +26,7 @@ func TestPromoteDescendantWithSystemMountpoint(t *testing.T) {
 		p.Set("src/a/c", "mountpoint", "/home")
 		require.NoError(t, p.runJob(t, "home"))
 		p.Set("dst/copy/a/c", "mountpoint", "none")
-		f, err := p.doPromote(t, FailoverOptions{Mountpoint: mountpoint, SourceAlive: true})
+		f, err := p.doPromote(t, failover.Options{Mountpoint: mountpoint, SourceAlive: true})
 		if want == nil {
 			require.Equal(t, fault.Refused, fault.ClassOf(err))
 			require.ErrorContains(t, err, "/home is outside of the directories that this host permits")
@@ -49,7 +50,7 @@ func TestHostileMountpointOfUnmountedDataset(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	p.Set("dst/copy/a/c", zfs.OriginProperty, `{"set":{"mountpoint":"/etc","canmount":"noauto"}}`)
 	state := p.state()
-	_, err := p.doPromote(t, FailoverOptions{SourceAlive: true})
+	_, err := p.doPromote(t, failover.Options{SourceAlive: true})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "/etc is outside of the directories that this host permits")
 	require.Equal(t, state, p.state())
@@ -88,7 +89,7 @@ func TestPermittedMountpoints(t *testing.T) {
 			p.Set("dst/copy/a", "mountpoint", tt.own)
 		}
 		p.away = "src"
-		f, err := p.doPromote(t, FailoverOptions{})
+		f, err := p.doPromote(t, failover.Options{})
 		if tt.want != "" {
 			require.ErrorContains(t, err, tt.want, at)
 			require.Contains(t, fault.HintOf(err), "--mountpoint PATH")
@@ -113,7 +114,7 @@ func TestPromoteLocked(t *testing.T) {
 	}
 	p.Set("dst/copy/a/c", "canmount", "on") // by another tool
 	p.away = "src"
-	f, err := p.doPromote(t, FailoverOptions{})
+	f, err := p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	require.Contains(t, f.Next, "zfs load-key dst/copy/a")
 	require.Contains(t, f.Next, "then mount it: zxfer replicate promote home near")
@@ -121,13 +122,13 @@ func TestPromoteLocked(t *testing.T) {
 	for _, name := range []string{"dst/copy/a", "dst/copy/a/c"} {
 		require.Equal(t, []string{"noauto", ""}, []string{p.Get(name, "canmount"), p.Get(name, "mounted")}, name)
 	}
-	f, err = p.doPromote(t, FailoverOptions{})
+	f, err = p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	require.Contains(t, f.Next, "zfs load-key dst/copy/a", "again")
 	for _, name := range []string{"dst/copy/a", "dst/copy/a/c"} {
 		p.Set(name, "keystatus", "available")
 	}
-	f, err = p.doPromote(t, FailoverOptions{})
+	f, err = p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	require.NotContains(t, strings.Join(f.Next, "\n"), "mount it")
 	for _, name := range []string{"dst/copy/a", "dst/copy/a/c"} {

@@ -1,4 +1,4 @@
-package runner
+package failover
 
 import (
 	"context"
@@ -9,77 +9,11 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/job/send"
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/decide"
-	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/session"
-	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
-
-// PromoteSchema names the JSON format of a promotion.
-const PromoteSchema = "zxfer.replicate.promote/v1"
-
-// Promote makes a copy of a job the source, for example after its source was lost. It destroys
-// nothing. The result describes what was done even with an error.
-func (r *Runner) Promote(ctx context.Context, j *replicate.Job, o FailoverOptions) (*Failover, error) {
-	return r.failover(ctx, j, o, PromoteSchema, func(ctx context.Context, f *failover) error { return f.promote(ctx) })
-}
-
-// failover locks a job, prepares a change of roles and calls do.
-func (r *Runner) failover(ctx context.Context, j *replicate.Job, o FailoverOptions, schema string, do func(context.Context, *failover) error) (*Failover, error) {
-	here, sourceUnknown := session.OnThisHost(ctx, j, o.Target)
-	sourceUnknown = sourceUnknown || o.SourceUnknown
-	store, unlock, err := r.Env.LockStore(ctx, here, false, "wait until it ends, then run the same command again")
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	s, err := r.Env.Open(here, store)
-	if err != nil {
-		return nil, err
-	}
-	if sourceUnknown && !o.SourceUnknown && s.RanHere(j) {
-		sourceUnknown = false // the source is here, too
-	}
-	f := &failover{options: o, verb: "promote", runs: failoverRuns{r}, session: s, sourceUnknown: sourceUnknown}
-	if schema == SwitchSchema {
-		f.verb = "switch"
-	}
-	if err = f.open(ctx); err == nil {
-		err = do(ctx, f)
-	}
-	err = replicate.InKeys(outcome.Settle(ctx, err))
-	return f.result(schema, err), err
-}
-
-// failoverRuns implements Runs.
-type failoverRuns struct{ r *Runner }
-
-// pass returns a run that no closed bandwidth window stops.
-func (f failoverRuns) pass(s *session.Session, o order) *pass {
-	p := f.r.newPass(s, o)
-	p.ignoreWindows = true
-	return p
-}
-
-// Survey implements Runs.
-func (f failoverRuns) Survey(ctx context.Context, s *session.Session) (*decision.Survey, error) {
-	return survey(ctx, s, f.r.Env.Now())
-}
-
-// RunTo implements Runs.
-func (f failoverRuns) RunTo(ctx context.Context, s *session.Session, target string) (*statedir.Run, error) {
-	return complete(ctx, f.pass(s, order{only: target}))
-}
-
-// SendTo implements Runs.
-func (f failoverRuns) SendTo(ctx context.Context, s *session.Session, v *decision.Survey) (*send.BatchResult, error) {
-	b := sendAll(ctx, f.pass(s, order{}), v, nil, nil, func() error { return nil })[0]
-	return b.result, b.err
-}
 
 // promote plans the promotion and carries it out.
 func (f *failover) promote(ctx context.Context) error {
@@ -209,7 +143,7 @@ const poolStatistics = "/proc/spl/kstat/zfs"
 // RefuseUnnamedCopy refuses to promote a copy of a job that is not in the job file, unless the user
 // names its dataset: the record that names the job was written by the source of the copy, and another
 // source may claim the job. The refusal lists the datasets of this host with such a record.
-func (r *Runner) RefuseUnnamedCopy(ctx context.Context, name string) error {
+func RefuseUnnamedCopy(ctx context.Context, e *session.Env, name string) error {
 	entries, err := os.ReadDir(poolStatistics)
 	if err != nil {
 		return err
@@ -220,18 +154,18 @@ func (r *Runner) RefuseUnnamedCopy(ctx context.Context, name string) error {
 			pools = append(pools, e.Name())
 		}
 	}
-	return r.refuseUnnamed(ctx, name, pools)
+	return RefuseUnnamedIn(ctx, e, name, pools)
 }
 
 // maxListedCopies is how many copies a refusal lists, and maxCopyHints how many commands it has.
 const maxListedCopies, maxCopyHints = 10, 3
 
-// refuseUnnamed is RefuseUnnamedCopy for some pools.
-func (r *Runner) refuseUnnamed(ctx context.Context, name string, pools []string) error {
-	here := r.Env.Hosts.Get("", &(&replicate.Transfer{}).Settings)
+// RefuseUnnamedIn is RefuseUnnamedCopy for some pools.
+func RefuseUnnamedIn(ctx context.Context, e *session.Env, name string, pools []string) error {
+	here := e.Hosts.Get("", &(&replicate.Transfer{}).Settings)
 	var found, commands []string
 	for _, pool := range pools {
-		done := r.Env.ReportTo(name, "").Activity("looking for copies of job " + name + " in pool " + pool)
+		done := e.ReportTo(name, "").Activity("looking for copies of job " + name + " in pool " + pool)
 		l, err := here.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
 		done()
 		if err != nil {
@@ -253,12 +187,12 @@ func (r *Runner) refuseUnnamed(ctx context.Context, name string, pools []string)
 				continue
 			}
 			if found = append(found, text); len(commands) < maxCopyHints {
-				commands = append(commands, r.Env.Command("promote "+name+" "+d.Name))
+				commands = append(commands, e.Command("promote "+name+" "+d.Name))
 			}
 		}
 	}
 	if len(found) == 0 {
-		return fault.Refusef("name the dataset of the copy: "+r.Env.Command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
+		return fault.Refusef("name the dataset of the copy: "+e.Command("promote "+name+" DATASET"), "no dataset of this host is recorded as a copy of job %q", name)
 	}
 	all := len(found)
 	found = found[:min(all, maxListedCopies)]
@@ -267,11 +201,11 @@ func (r *Runner) refuseUnnamed(ctx context.Context, name string, pools []string)
 
 // JobOfCopy returns a job for the promotion of a copy on this host whose job is not in the job
 // file. The record of the source on the copy names it.
-func (r *Runner) JobOfCopy(ctx context.Context, name, dataset string) (*replicate.Job, error) {
+func JobOfCopy(ctx context.Context, e *session.Env, name, dataset string) (*replicate.Job, error) {
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return nil, err
 	}
-	l, err := r.Env.Hosts.Get("", &(&replicate.Transfer{}).Settings).List(ctx, hosts.ListQuery{Dataset: dataset})
+	l, err := e.Hosts.Get("", &(&replicate.Transfer{}).Settings).List(ctx, hosts.ListQuery{Dataset: dataset})
 	if err != nil {
 		return nil, err
 	}

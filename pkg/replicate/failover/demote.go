@@ -1,4 +1,4 @@
-package runner
+package failover
 
 import (
 	"cmp"
@@ -151,7 +151,7 @@ func (s *roleSwitch) planCleanup() {
 		var names []string
 		for _, d := range side.all {
 			for _, v := range d.Snapshots() {
-				if switchSnapshot.MatchString(v.Name) && v.Name != switchPrefix+s.id && !s.isBase(d, v) {
+				if switchSnapshot.MatchString(v.Name) && v.Name != SnapshotPrefix+s.id && !s.isBase(d, v) {
 					names = append(names, v.In(d.Name))
 				}
 			}

@@ -1,4 +1,4 @@
-package runner
+package failover
 
 import (
 	"cmp"
@@ -34,7 +34,7 @@ func (s *roleSwitch) planHandover() {
 		s.f.plan.set(src, s.f.root, map[string]string{zfs.RoleProperty: s.role(zfs.RoleHandover).String()})
 	}
 	s.planReadOnly(s.f.state == decide.Normal)
-	s.f.plan.add(src, fmt.Sprintf("zfs snapshot @%s of %s, and send it to %s", switchPrefix+s.id, english.Plural(len(s.reads.Datasets), "dataset", ""), s.f.copyName()), s.sendLast)
+	s.f.plan.add(src, fmt.Sprintf("zfs snapshot @%s of %s, and send it to %s", SnapshotPrefix+s.id, english.Plural(len(s.reads.Datasets), "dataset", ""), s.f.copyName()), s.sendLast)
 }
 
 // planReadOnly plans to unmount the source and to make it read-only, in this order: zfs set
@@ -64,7 +64,7 @@ func (s *roleSwitch) reportBusy(_ context.Context, err error) error {
 func (s *roleSwitch) undoHandover(ctx context.Context, err error) error {
 	back := &roleSwitch{f: &failover{}, reads: s.reads, v: s.v, before: s.before}
 	*back.f = *s.f
-	back.f.plan = changes{}
+	back.f.plan = steps{}
 	back.planRestore(ctx, func(*zfs.Dataset) (string, bool, error) { return "", false, nil })
 	if failed := back.f.carryOut(context.WithoutCancel(ctx)); failed != nil {
 		return fault.Failf("to give the source its role back: "+s.f.again("--abort"), "%w; the handover is recorded: %w", err, failed)
@@ -117,7 +117,7 @@ func (s *roleSwitch) runJob(ctx context.Context) error {
 // sendLast takes the last snapshots of the read-only source and sends them. It fails unless the
 // copy then has all data of the source.
 func (s *roleSwitch) sendLast(ctx context.Context) error {
-	snapshot := switchPrefix + s.id
+	snapshot := SnapshotPrefix + s.id
 	last, err := s.lastSession(snapshot)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package runner
+package failover
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package runner
+package failover
 
 import (
 	"cmp"
@@ -15,11 +15,11 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// changes lists the changes of a fail over in their order.
-type changes struct{ all []*change }
+// steps lists the changes of a fail over in their order.
+type steps struct{ all []*step }
 
-// change is one change. It may be repeated.
-type change struct {
+// step is one change. It may be repeated.
+type step struct {
 	host, text string
 	do         func(context.Context) error
 	// undo undoes the steps before this one after it failed, and returns the error to report; nil = nothing is undone.
@@ -28,22 +28,22 @@ type change struct {
 }
 
 // steps returns the steps for the result.
-func (p *changes) steps() []FailoverStep {
-	out := []FailoverStep{}
+func (p *steps) steps() []Step {
+	out := []Step{}
 	for _, s := range p.all {
-		out = append(out, FailoverStep{Host: s.host, Text: s.text, Done: s.done})
+		out = append(out, Step{Host: s.host, Text: s.text, Done: s.done})
 	}
 	return out
 }
 
 // add appends a step on a side.
-func (p *changes) add(s *session.Side, text string, do func(context.Context) error) *change {
-	p.all = append(p.all, &change{host: s.Host.Label(), text: text, do: do})
+func (p *steps) add(s *session.Side, text string, do func(context.Context) error) *step {
+	p.all = append(p.all, &step{host: s.Host.Label(), text: text, do: do})
 	return p.all[len(p.all)-1]
 }
 
 // set appends a step that changes properties of a dataset.
-func (p *changes) set(s *session.Side, dataset string, set map[string]string, revert ...string) {
+func (p *steps) set(s *session.Side, dataset string, set map[string]string, revert ...string) {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		words = append(words, name+"="+set[name])
@@ -65,7 +65,7 @@ func (p *changes) set(s *session.Side, dataset string, set map[string]string, re
 
 // forget appends a step that removes the records of the source from a dataset, if it has any. will names records
 // that it will have by then.
-func (p *changes) forget(s *session.Side, d *zfs.Dataset, will ...string) {
+func (p *steps) forget(s *session.Side, d *zfs.Dataset, will ...string) {
 	var names []string
 	for _, name := range []string{zfs.OriginProperty, zfs.SettingsProperty} {
 		if d.Properties[name].Local() || slices.Contains(will, name) {
@@ -78,8 +78,8 @@ func (p *changes) forget(s *session.Side, d *zfs.Dataset, will ...string) {
 }
 
 // carryOut carries out the steps that are not done. After an error, the same command continues.
-func (p *changes) carryOut(ctx context.Context, job string, log func(string)) error {
-	any := slices.ContainsFunc(p.all, func(s *change) bool { return s.done })
+func (p *steps) carryOut(ctx context.Context, job string, log func(string)) error {
+	any := slices.ContainsFunc(p.all, func(s *step) bool { return s.done })
 	for _, s := range p.all {
 		if s.done {
 			continue
@@ -106,13 +106,13 @@ func (p *changes) carryOut(ctx context.Context, job string, log func(string)) er
 }
 
 // undone marks all steps as not done.
-func (p *changes) undone() {
+func (p *steps) undone() {
 	for _, s := range p.all {
 		s.done = false
 	}
 }
 
-// carryOut carries out the changes.
+// carryOut carries out the plan.
 func (f *failover) carryOut(ctx context.Context) error {
 	return f.plan.carryOut(ctx, f.session.Job.Name, f.session.Env.Log)
 }

@@ -1,4 +1,4 @@
-package runner
+package failover
 
 import (
 	"context"
@@ -15,39 +15,15 @@ import (
 	"zxfer/pkg/replicate/decision"
 	"zxfer/pkg/replicate/jobfile"
 	"zxfer/pkg/replicate/session"
-	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
-// SwitchSchema names the JSON format of a switch.
-const SwitchSchema = "zxfer.replicate.switch/v1"
-
-// switchPrefix is the name prefix of the snapshots that a switch takes of the read-only source. The
+// SnapshotPrefix is the name prefix of the snapshots that a switch takes of the read-only source. The
 // ID of the fail over follows.
-const switchPrefix = "zxfer-switch-"
+const SnapshotPrefix = "zxfer-switch-"
 
 // switchSnapshot matches the names of these snapshots, but no others with the prefix.
-var switchSnapshot = regexp.MustCompile(`^` + switchPrefix + `[0-9a-f]{16}$`)
-
-// Switch swaps the roles of a job's source and a copy. The source becomes read-only, the last
-// increment is sent, the copy becomes the source, and the source becomes its copy. At no time are
-// both writable. After an interruption at any step, the same call completes it. After a complete switch, the same
-// call switches back.
-func (r *Runner) Switch(ctx context.Context, j *replicate.Job, o FailoverOptions) (*Failover, error) {
-	if p, err := statedir.Paused(r.Env.StateDir, j.Name, r.Env.Now()); !o.DryRun && !o.Abort && (err != nil || p.State(r.Env.Now()).Active()) {
-		if err == nil {
-			err = p.Refusal(j.Name, r.Env.ResumeCommand(j, p), "", session.Stamp)
-		}
-		return nil, err
-	}
-	return r.failover(ctx, j, o, SwitchSchema, func(ctx context.Context, f *failover) error {
-		s := &roleSwitch{f: f}
-		if o.Abort {
-			return s.abort(ctx)
-		}
-		return s.run(ctx)
-	})
-}
+var switchSnapshot = regexp.MustCompile(`^` + SnapshotPrefix + `[0-9a-f]{16}$`)
 
 // roleSwitch is a planned switch.
 type roleSwitch struct {
@@ -182,7 +158,7 @@ func (s *roleSwitch) handOver(ctx context.Context) error {
 		}
 	}
 	takeover, next := s.f.plan, s.f.next
-	s.f.plan, s.f.next = changes{}, nil
+	s.f.plan, s.f.next = steps{}, nil
 	s.planHandover()
 	s.noteOthers()
 	s.noteProperties(ctx)
