@@ -34,14 +34,11 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 		}
 		j.keepKnown()
 	}
-	e := &exposition{size: map[string]int{}}
-	e.add(s.Jobs)
-	for _, job := range slices.Sorted(maps.Keys(e.size)) {
-		if e.size[job] > maxJobMetrics {
-			errs = append(errs, fmt.Errorf("job %q: its metrics exceed %s: the others are missing", job, size.Text(maxJobMetrics)))
-		}
+	text, tooLong := exposition(s.Jobs)
+	for _, job := range tooLong {
+		errs = append(errs, fmt.Errorf("job %q: its metrics exceed %s: the others are missing", job, size.Text(maxJobMetrics)))
 	}
-	return []byte(e.text.String()), errors.Join(errs...)
+	return []byte(text), errors.Join(errs...)
 }
 
 // WriteMetrics writes the metrics to the file's Textfile, even if some records cannot be read. A
@@ -266,18 +263,15 @@ func (j *JobStatus) runState() string {
 // maxJobMetrics is the size in bytes of all samples of a job. 20,000 copies need about 16 MiB.
 const maxJobMetrics = 16 << 20
 
-// exposition builds gauges in Prometheus' text format. It omits samples of a job above maxJobMetrics.
+// exposition returns the gauges of jobs in Prometheus' text format. It omits samples of a job above maxJobMetrics, and
+// returns the jobs of these.
 //
 // https://prometheus.io/docs/instrumenting/exposition_formats/
-type exposition struct {
-	text strings.Builder
-	size map[string]int // bytes by job, with those of omitted samples
-}
-
-// add adds all metrics of jobs.
-func (e *exposition) add(jobs []*JobStatus) {
+func exposition(jobs []*JobStatus) (string, []string) {
+	var text strings.Builder
+	sizes := map[string]int{} // in bytes, with those of omitted samples
 	for _, m := range families() {
-		fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s gauge\n", m.name, m.help, m.name)
+		fmt.Fprintf(&text, "# HELP %s %s\n# TYPE %s gauge\n", m.name, m.help, m.name)
 		for _, j := range jobs {
 			m.samples(j, func(value float64, labels ...string) {
 				line := m.name + "{job=" + quoted(j.Job)
@@ -285,12 +279,14 @@ func (e *exposition) add(jobs []*JobStatus) {
 					line += "," + label + "=" + quoted(labels[i])
 				}
 				line += "} " + strconv.FormatFloat(value, 'f', -1, 64) + "\n"
-				if e.size[j.Job] += len(line); e.size[j.Job] <= maxJobMetrics {
-					e.text.WriteString(line)
+				if sizes[j.Job] += len(line); sizes[j.Job] <= maxJobMetrics {
+					text.WriteString(line)
 				}
 			})
 		}
 	}
+	maps.DeleteFunc(sizes, func(_ string, n int) bool { return n <= maxJobMetrics })
+	return text.String(), slices.Sorted(maps.Keys(sizes))
 }
 
 // quoted returns a label value. The collector rejects invalid UTF-8.

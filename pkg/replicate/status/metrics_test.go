@@ -17,9 +17,8 @@ import (
 
 // render returns the metrics of jobs.
 func render(jobs ...*JobStatus) string {
-	e := &exposition{size: map[string]int{}}
-	e.add(jobs)
-	return e.text.String()
+	text, _ := exposition(jobs)
+	return text
 }
 
 // FuzzMetrics expects that no name adds a line, or makes the file invalid for the collector.

@@ -31,10 +31,7 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 			not = append(not, fmt.Sprintf("%d %s", count[s], name(s)))
 		}
 	}
-	p.Outcome = badgeOf(status.OK, f.Severity())
-	if p.Outcome.Text == status.OK {
-		p.Outcome.Text = "all on time"
-	} else if len(not) > 0 {
+	if p.judge(status.OK, f.Severity()); len(not) > 0 {
 		p.Outcome.Text = strings.Join(not, ", ")
 	}
 	sum, left := f.Summary(), 0

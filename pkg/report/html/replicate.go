@@ -130,12 +130,16 @@ func (p *page) addStatus(s *status.Status, now time.Time) {
 	for _, j := range s.Jobs {
 		worst = status.Worst(worst, j.State)
 	}
-	p.Outcome = badgeOf(worst, s.Severity())
-	if p.Outcome.Text == status.OK {
-		p.Outcome.Text = "all on time"
-	}
+	p.judge(worst, s.Severity())
 	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(sum.Jobs), ""},
 		figure{"Copies without problems", fmt.Sprintf("%d of %d", sum.States[status.OK], sum.Copies), strings.Join(not, ", ")})
+}
+
+// judge sets the outcome of a page about jobs.
+func (p *page) judge(worst string, severity status.Severity) {
+	if p.Outcome = badgeOf(worst, severity); severity == status.SeverityOK {
+		p.Outcome.Text = "all on time"
+	}
 }
 
 // jobTableOf lists datasets in a bad state first, limited by room.
@@ -210,32 +214,32 @@ const maxLeftCopies = 5
 
 // jobFacts describes a job's runs.
 func jobFacts(j *status.JobStatus, now time.Time) (facts []string) {
+	stamp := func(t time.Time) string { return stamp(t.In(now.Location())) }
+	addText := func(more []string) {
+		for _, fact := range more {
+			facts = append(facts, text(fact))
+		}
+	}
 	if !j.LastRun.IsZero() {
-		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
+		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun), name(j.Outcome), report.Seconds(j.Seconds)))
 	}
 	facts = append(facts, report.InProgress(j)...)
-	for _, fact := range report.Pauses(j, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
-		facts = append(facts, text(fact))
-	}
+	addText(report.Pauses(j, stamp))
 	if j.Next.IsZero() {
 		facts = append(facts, "no schedule")
 	} else {
-		facts = append(facts, "next run "+stamp(j.Next.In(now.Location())))
+		facts = append(facts, "next run "+stamp(j.Next))
 	}
 	if j.Drill != nil {
-		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
+		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, stamp), ", "))
 	}
-	for _, fact := range report.DiskFacts(j, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
-		facts = append(facts, text(fact))
-	}
-	for _, fact := range report.UnknownPools(j, func(t time.Time) string { return stamp(t.In(now.Location())) }) {
-		facts = append(facts, text(fact))
-	}
+	addText(report.DiskFacts(j, stamp))
+	addText(report.UnknownPools(j, stamp))
 	for _, a := range j.Diverged[:min(len(j.Diverged), maxLeftCopies)] {
-		facts = append(facts, fmt.Sprintf("renamed on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
+		facts = append(facts, fmt.Sprintf("renamed on %s since %s: %s", name(a.Target), stamp(a.Since), name(a.As)))
 	}
 	for _, g := range j.Orphans[:min(len(j.Orphans), maxLeftCopies)] {
-		facts = append(facts, fmt.Sprintf("deleted on the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
+		facts = append(facts, fmt.Sprintf("deleted on the source since %s: %s", stamp(g.Since), name(g.Source)))
 	}
 	if len(j.Diverged) > maxLeftCopies || len(j.Orphans) > maxLeftCopies {
 		facts = append(facts, "in all "+strings.Join(report.KeptCopies(status.Summarize(j)), ", "))
