@@ -9,7 +9,7 @@ import (
 
 // RunState is the knowledge of a run after it tried to send to all targets.
 type RunState struct {
-	*Survey
+	Survey *Survey
 	// Now is the time for retention.
 	Now time.Time
 	// Targets are the job's targets, in its order.
@@ -63,19 +63,19 @@ type Decision struct {
 // prune. If a target is missing, Decide returns no action.
 func Decide(v *RunState) *Decision {
 	d := &Decision{NeedCreated: map[string][]string{}}
-	if len(v.Targets) < len(v.Job.Targets) {
+	if len(v.Targets) < len(v.Survey.Job.Targets) {
 		return d
 	}
 	var pairs []*pair
 	for _, t := range v.Targets {
 		copies := v.pairs(t)
-		if h := moveHolds(v.Job, t, copies, v.Now); h != nil {
+		if h := moveHolds(v.Survey.Job, t, copies, v.Now); h != nil {
 			d.HoldChanges = append(d.HoldChanges, h)
 		}
 		pairs = append(pairs, copies...)
 	}
-	needed := neededBy(v.Job, pairs, d.HoldChanges, v.Now)
-	d.Bookmarks = needed.staleBookmarks(v.Job.Name, v.Source.Datasets)
+	needed := neededBy(v.Survey.Job, pairs, d.HoldChanges, v.Now)
+	d.Bookmarks = needed.staleBookmarks(v.Survey.Job.Name, v.Survey.Source.Datasets)
 	for _, s := range v.sides(pairs, needed) {
 		if p, ask := s.prune(); len(ask) > 0 {
 			d.NeedCreated[s.name] = ask
@@ -105,9 +105,9 @@ func (v *RunState) pairs(t *TargetState) (all []*pair) {
 	for i := range t.Arrived {
 		sent[t.Arrived[i].Source] = &t.Arrived[i]
 	}
-	for _, d := range v.DatasetsFor(t.Name) {
-		p := &pair{target: t, source: d, copied: copies[t.CopyOf(v.Root, d.Name)], sent: sent[d.Name], known: &replicate.CopyState{}}
-		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
+	for _, d := range v.Survey.DatasetsFor(t.Name) {
+		p := &pair{target: t, source: d, copied: copies[t.CopyOf(v.Survey.Root, d.Name)], sent: sent[d.Name], known: &replicate.CopyState{}}
+		if known := v.Survey.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
 			p.known = known.Targets[t.Name]
 		}
 		all = append(all, p)

@@ -77,14 +77,14 @@ const near = "[[job.target]]\nname = \"near\"\nto = \"vault/t\"\n"
 
 // withCopy sets the state of the copy of tank on target near.
 func (v *RunState) withCopy(a replicate.CopyState) *RunState {
-	v.State.Dataset("tank").Targets["near"] = &a
+	v.Survey.State.Dataset("tank").Targets["near"] = &a
 	return v
 }
 
 // withTarget adds the next target, listed after sending; nil means that it failed. Copies with the
 // most recent snapshot have arrived.
 func (v *RunState) withTarget(target *zfs.Listing) *RunState {
-	s := &TargetState{Target: &v.Job.Targets[len(v.Targets)], Listing: target, Failed: target == nil}
+	s := &TargetState{Target: &v.Survey.Job.Targets[len(v.Targets)], Listing: target, Failed: target == nil}
 	for _, p := range v.pairs(s) {
 		if d, c := p.source, p.copied; c != nil {
 			latest, _ := d.Latest()
@@ -118,16 +118,16 @@ func TestDecideSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := newRunState(t, parseListing("tank", "tank/a"), near)
-			v.Job.Snapshots = replicate.Snapshots{Take: "s-%Y%m%d%H%M", SkipUnchanged: tt.settings != ""}
+			v.Survey.Job.Snapshots = replicate.Snapshots{Take: "s-%Y%m%d%H%M", SkipUnchanged: tt.settings != ""}
 			var err error
-			v.Scope, err = v.Job.Scope()
+			v.Survey.Scope, err = v.Survey.Job.Scope()
 			require.NoError(t, err)
-			a := v.Source.Datasets[1]
+			a := v.Survey.Source.Datasets[1]
 			a.Versions = []zfs.Version{{Kind: zfs.Snapshot, Name: "s-202611050200", GUID: 7, CreateTXG: 7}}
 			if tt.change != nil {
 				tt.change(a)
 			}
-			require.Equal(t, tt.want, v.DueSnapshots().Names)
+			require.Equal(t, tt.want, v.Survey.DueSnapshots().Names)
 		})
 	}
 }
@@ -243,7 +243,7 @@ func TestDecideWaits(t *testing.T) {
 	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "inspected again")
 
 	v.Created, v.QueryErrors = created, nil
-	v.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+	v.Survey.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 	p := Decide(v).Prunings[0]
 	require.True(t, p.Refused)
 	require.ErrorContains(t, p.Failed(), "prune_limit")
@@ -260,13 +260,13 @@ func TestDecideSkipsUnchanged(t *testing.T) {
 	v := newRunState(t, parseListing("tank@1 @2"), "[job.retention]\nlast = 2\n")
 	p := Decide(v).Prunings[0]
 	require.Empty(t, p.Remove)
-	p.Record(v.State)
+	p.Record(v.Survey.State)
 	v.Created = nil
 	d := Decide(v)
 	require.Empty(t, d.NeedCreated)
 	require.Empty(t, d.Prunings[0].Results)
 	require.Equal(t, 2, d.Prunings[0].Kept)
-	v.Source = parseListing("tank@1 @2 @3")
+	v.Survey.Source = parseListing("tank@1 @2 @3")
 	require.NotEmpty(t, Decide(v).NeedCreated)
 }
 
@@ -296,16 +296,16 @@ func TestDecideIsPure(t *testing.T) {
 		}
 		v := newRunState(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
 		v.withCopy(replicate.CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []replicate.Held{{Source: "tank@1", Target: "vault/t@1"}}})
-		v.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
+		v.Survey.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
 		v.withTarget(some("vault/t"))
 		text := func(x any) string {
 			out, err := json.Marshal(x)
 			require.NoError(t, err)
 			return string(out)
 		}
-		before := text(v.State) + text(v.Source) + text(v.Targets)
+		before := text(v.Survey.State) + text(v.Survey.Source) + text(v.Targets)
 		first := text(Decide(v))
-		require.Equal(t, before, text(v.State)+text(v.Source)+text(v.Targets))
+		require.Equal(t, before, text(v.Survey.State)+text(v.Survey.Source)+text(v.Targets))
 		require.Equal(t, first, text(Decide(v)))
 	}
 }

@@ -47,7 +47,7 @@ func TestMirror(t *testing.T) {
 			v := newRunState(t, parseListing(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).withCopy(replicate.CopyState{OriginalGUID: tt.of}).withTarget(parseListing(tt.there...))
 			v.NoLimit = tt.beyond
 			if tt.partial {
-				v.Source.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
+				v.Survey.Source.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
 			}
 			d := Decide(v)
 			require.Len(t, d.Prunings, 1)

@@ -20,47 +20,47 @@ func TestNoteOrphans(t *testing.T) {
 		want   []replicate.Orphan
 	}{
 		"destroyed":    {func(*RunState) {}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
-		"still exists": {func(v *RunState) { v.All = parseListing("tank", "tank/a").Datasets }, nil},
+		"still exists": {func(v *RunState) { v.Survey.All = parseListing("tank", "tank/a").Datasets }, nil},
 		"renamed": {func(v *RunState) {
-			v.State.Datasets["tank/a"].GUID, v.All = 1001, parseListing("tank", "tank/new").Datasets
+			v.Survey.State.Datasets["tank/a"].GUID, v.Survey.All = 1001, parseListing("tank", "tank/new").Datasets
 		}, nil},
-		"never received":   {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
-		"without a target": {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
+		"never received":   {func(v *RunState) { v.Survey.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
+		"without a target": {func(v *RunState) { v.Survey.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
 		"permit": {func(v *RunState) {
-			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &replicate.DatasetState{}
+			v.Survey.State.Datasets["tank2/a"], v.Survey.State.Datasets["tank/a"] = v.Survey.State.Datasets["tank/a"], &replicate.DatasetState{}
 		}, nil},
-		"not recursive":  {func(v *RunState) { v.Job.Recursive = false }, nil},
-		"root recreated": {func(v *RunState) { v.State.Root = 7 }, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
-		"root known":     {func(v *RunState) { v.State.Root = 1000 }, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
-		"root recreated since an older version": {func(v *RunState) { v.State.Datasets["tank"] = &replicate.DatasetState{GUID: 7} },
+		"not recursive":  {func(v *RunState) { v.Survey.Job.Recursive = false }, nil},
+		"root recreated": {func(v *RunState) { v.Survey.State.Root = 7 }, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
+		"root known":     {func(v *RunState) { v.Survey.State.Root = 1000 }, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"root recreated since an older version": {func(v *RunState) { v.Survey.State.Datasets["tank"] = &replicate.DatasetState{GUID: 7} },
 			[]replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
 		"exists again": {func(v *RunState) {
-			v.State.Orphans, v.All = []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, parseListing("tank", "tank/a").Datasets
+			v.Survey.State.Orphans, v.Survey.All = []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, parseListing("tank", "tank/a").Datasets
 		}, nil},
 		"missed before": {func(v *RunState) {
-			v.State.Orphans = []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+			v.Survey.State.Orphans = []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
 		}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}},
 		"missed before, root recreated": {func(v *RunState) {
-			v.State.Root, v.State.Orphans = 7, []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+			v.Survey.State.Root, v.Survey.State.Orphans = 7, []*replicate.Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
 		}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), SourceReplaced: true}}},
 		"with a hold": {func(v *RunState) {
-			v.State.Datasets["tank/a"].Targets["near"].Held = []replicate.Held{{Source: "tank/a@1"}, {Target: "vault/t/a@1"}}
+			v.Survey.State.Datasets["tank/a"].Targets["near"].Held = []replicate.Held{{Source: "tank/a@1"}, {Target: "vault/t/a@1"}}
 		}, []replicate.Orphan{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
 	} {
 		v := newRunState(t, parseListing("tank"), near+"mirror = { gone = \"4d\" }\n")
-		v.All = v.Source.Datasets
-		v.State.Datasets["tank/a"] = &replicate.DatasetState{GUID: 5, Targets: map[string]*replicate.CopyState{"near": {Target: "vault/t/a", BaseGUID: 1}}}
+		v.Survey.All = v.Survey.Source.Datasets
+		v.Survey.State.Datasets["tank/a"] = &replicate.DatasetState{GUID: 5, Targets: map[string]*replicate.CopyState{"near": {Target: "vault/t/a", BaseGUID: 1}}}
 		tt.change(v)
-		v.NoteOrphans()
+		v.Survey.NoteOrphans()
 		var got []replicate.Orphan
-		for _, g := range v.State.Orphans {
+		for _, g := range v.Survey.State.Orphans {
 			require.Equal(t, "near", g.Target, name)
 			got = append(got, *g)
 		}
 		for i := range tt.want {
 			tt.want[i].Target = "near"
 			if tt.want[i].Since.IsZero() {
-				tt.want[i].Since, tt.want[i].Seen = v.Started, v.Started
+				tt.want[i].Since, tt.want[i].Seen = v.Survey.Started, v.Survey.Started
 			}
 		}
 		require.Equal(t, tt.want, got, name)
@@ -108,23 +108,23 @@ func TestUpdateOrphans(t *testing.T) {
 		"another root":    {replicate.Orphan{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
 	} {
 		v := newRunState(t, parseListing("tank"), near+"mirror = { gone = \"4d\" }\n")
-		target := &v.Job.Targets[0]
+		target := &v.Survey.Job.Targets[0]
 		tt.gone.Target, tt.gone.Dataset, tt.gone.Seen = "near", "vault/t/a", hour(98)
 		other := &replicate.Orphan{Target: "far", Dataset: "vault/t/a"}
-		v.State.Orphans = []*replicate.Orphan{&tt.gone, other}
-		v.UpdateOrphans(target, func(string) uint64 { return tt.there })
-		require.Equal(t, []*replicate.Orphan{other}, v.State.OrphansAt("far"), name)
-		require.Equal(t, tt.kept, len(v.State.OrphansAt("near")) == 1, name)
+		v.Survey.State.Orphans = []*replicate.Orphan{&tt.gone, other}
+		v.Survey.UpdateOrphans(target, func(string) uint64 { return tt.there })
+		require.Equal(t, []*replicate.Orphan{other}, v.Survey.State.OrphansAt("far"), name)
+		require.Equal(t, tt.kept, len(v.Survey.State.OrphansAt("near")) == 1, name)
 		require.Equal(t, tt.waited, tt.gone.Waited, name)
-		require.Empty(t, v.OverdueOrphans(target), name)
+		require.Empty(t, v.Survey.OverdueOrphans(target), name)
 		tt.gone.Waited = 4*24*time.Hour - 1
-		require.Empty(t, v.OverdueOrphans(target), name)
+		require.Empty(t, v.Survey.OverdueOrphans(target), name)
 		tt.gone.Waited++
-		require.Equal(t, tt.overdue, len(v.OverdueOrphans(target)) == 1, name)
-		v.Job.Recursive = false
-		require.Empty(t, v.OverdueOrphans(target), name)
-		v.State.DropOrphan("near", "vault/t/a")
-		require.Equal(t, []*replicate.Orphan{other}, v.State.Orphans, name)
+		require.Equal(t, tt.overdue, len(v.Survey.OverdueOrphans(target)) == 1, name)
+		v.Survey.Job.Recursive = false
+		require.Empty(t, v.Survey.OverdueOrphans(target), name)
+		v.Survey.State.DropOrphan("near", "vault/t/a")
+		require.Equal(t, []*replicate.Orphan{other}, v.Survey.State.Orphans, name)
 	}
 }
 
@@ -141,11 +141,11 @@ func TestDestroyOrphans(t *testing.T) {
 	}{
 		"overdue":              {there: []string{"vault/t/a@1 @2"}, remove: []string{"vault/t/a"}},
 		"with children":        {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, remove: []string{"vault/t/a/b", "vault/t/a"}},
-		"a similar name":       {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, remove: []string{"vault/t/a"}},
+		"a similar name":       {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *RunState, _ *zfs.Listing) { v.Survey.State.Orphans = v.Survey.State.Orphans[:1] }, remove: []string{"vault/t/a"}},
 		"more than allowed":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}, refused: true},
 		"without a limit":      {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *RunState, _ *zfs.Listing) { v.NoLimit = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
-		"another dataset":      {there: []string{"vault/t/a@1"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans[0].GUID = 8 }},
-		"a child that is kept": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b, a descendant, is kept"}},
+		"another dataset":      {there: []string{"vault/t/a@1"}, change: func(v *RunState, _ *zfs.Listing) { v.Survey.State.Orphans[0].GUID = 8 }},
+		"a child that is kept": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.Survey.State.Orphans = v.Survey.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b, a descendant, is kept"}},
 		"written to": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} },
 			stays: map[string]string{"vault/t/a": "it was modified since its most recent snapshot"}},
 		"written to, no snapshot": {there: []string{"vault/t/a"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} }, remove: []string{"vault/t/a"}},
@@ -158,7 +158,7 @@ func TestDestroyOrphans(t *testing.T) {
 		"another tool's snapshot": {there: []string{"vault/t/a@1 @2"}, change: func(v *RunState, _ *zfs.Listing) {
 			scope, err := (&replicate.Job{Name: "j", Snapshots: replicate.Snapshots{Adopt: []string{"1"}}}).Scope()
 			require.NoError(t, err)
-			v.Scope = scope
+			v.Survey.Scope = scope
 		}, stays: map[string]string{"vault/t/a": "@2 does not belong to the job"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestDestroyOrphans(t *testing.T) {
 			v.DueOrphans = map[string]*zfs.Listing{"near": there}
 			for _, d := range there.Datasets {
 				d.Properties["written"] = zfs.Property{Value: "0"}
-				v.State.Orphans = append(v.State.Orphans, &replicate.Orphan{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
+				v.Survey.State.Orphans = append(v.Survey.State.Orphans, &replicate.Orphan{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
 			}
 			if tt.change != nil {
 				tt.change(v, there)

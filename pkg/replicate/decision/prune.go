@@ -45,17 +45,17 @@ type candidate struct {
 // or that the target does not take, are no candidates.
 func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
 	add := func(name string, g *retention.Grid) *side {
-		s := &side{name: name, job: v.Job, scope: v.Scope, grid: g, now: v.Now, noLimit: v.NoLimit,
+		s := &side{name: name, job: v.Survey.Job, scope: v.Survey.Scope, grid: g, now: v.Now, noLimit: v.NoLimit,
 			created: v.Created[name], queryError: v.QueryErrors[name]}
 		all = append(all, s)
 		return s
 	}
 	stateOf := func(d *zfs.Dataset) *replicate.DatasetState {
-		return cmp.Or(v.State.Datasets[d.Name], &replicate.DatasetState{})
+		return cmp.Or(v.Survey.State.Datasets[d.Name], &replicate.DatasetState{})
 	}
-	if v.Job.Retention != nil {
-		s := add(replicate.SourceSide, v.Job.Retention)
-		for _, d := range v.Source.Datasets {
+	if v.Survey.Job.Retention != nil {
+		s := add(replicate.SourceSide, v.Survey.Job.Retention)
+		for _, d := range v.Survey.Source.Datasets {
 			s.candidates = append(s.candidates, candidate{source: d, dataset: d, state: stateOf(d), protected: needed.of(d.Name)})
 		}
 	}
@@ -64,7 +64,7 @@ func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
 			continue
 		}
 		s := add(t.Name, t.Retention)
-		s.target, s.mirror, s.overdue, s.orphans = t.Target, t.Mirror, v.OverdueOrphans(t.Target), v.DueOrphans[t.Name]
+		s.target, s.mirror, s.overdue, s.orphans = t.Target, t.Mirror, v.Survey.OverdueOrphans(t.Target), v.DueOrphans[t.Name]
 		for _, p := range pairs {
 			if p.target == t && p.copied != nil {
 				c := candidate{source: p.source, dataset: p.copied, state: stateOf(p.source), protected: p.protected()}
@@ -73,7 +73,7 @@ func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
 		}
 		if t.MirrorsSnapshots() {
 			s.exists = map[uint64]bool{} // in any dataset: a promotion moves snapshots
-			for _, d := range slices.Concat(v.All, v.Source.Datasets) {
+			for _, d := range slices.Concat(v.Survey.All, v.Survey.Source.Datasets) {
 				for _, have := range d.Snapshots() {
 					s.exists[have.GUID] = true
 				}

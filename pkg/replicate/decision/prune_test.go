@@ -77,24 +77,24 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 		looks  bool
 	}{
 		"nothing":                    {func(*RunState) {}, false},
-		"a bookmark":                 {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
-		"another snapshot":           {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
-		"destroyed snapshot":         {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
+		"a bookmark":                 {func(v *RunState) { v.Survey.Source = parseListing("tank@1 @2 #2") }, false},
+		"another snapshot":           {func(v *RunState) { v.Survey.Source = parseListing("tank@1 @3") }, true},
+		"destroyed snapshot":         {func(v *RunState) { v.Survey.Source = parseListing("tank@2") }, true},
 		"another incremental source": {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
-		"another policy":             {func(v *RunState) { v.Job.Retention = &retention.Grid{Last: 3} }, true},
+		"another policy":             {func(v *RunState) { v.Survey.Job.Retention = &retention.Grid{Last: 3} }, true},
 		"untrusted dates": {func(v *RunState) {
-			v.State.Datasets["tank"].Histories[replicate.SourceSide].Dates = map[uint64]int64{1: 0}
+			v.Survey.State.Datasets["tank"].Histories[replicate.SourceSide].Dates = map[uint64]int64{1: 0}
 		}, true},
 		"dates by this clock": {func(v *RunState) {
-			v.State.Datasets["tank"].Histories[replicate.SourceSide].Dates = map[uint64]int64{1: 5}
+			v.Survey.State.Datasets["tank"].Histories[replicate.SourceSide].Dates = map[uint64]int64{1: 5}
 		}, false},
 	} {
 		v := newRunState(t, parseListing("tank@1 @2"), settings).withTarget(parseListing("vault/t@1 @2"))
 		p := Decide(v).Prunings[0]
 		require.Empty(t, p.Remove)
-		p.Record(v.State)
+		p.Record(v.Survey.State)
 		tt.change(v)
-		v.Created[replicate.SourceSide] = snapshotTimes(v.Source)
+		v.Created[replicate.SourceSide] = snapshotTimes(v.Survey.Source)
 		require.Equal(t, tt.looks, Decide(v).Prunings[0].Results["tank"] != nil, name)
 	}
 }
@@ -104,9 +104,9 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 func TestPruneGoesOnAfterUnchangedDataset(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@1", "tank/a@2"), "[job.retention]\nlast = 1\n")
-	Decide(v).Prunings[0].Record(v.State)
-	v.Source = parseListing("tank@1", "tank/a@2 @3")
-	v.Created[replicate.SourceSide] = snapshotTimes(v.Source)
+	Decide(v).Prunings[0].Record(v.Survey.State)
+	v.Survey.Source = parseListing("tank@1", "tank/a@2 @3")
+	v.Created[replicate.SourceSide] = snapshotTimes(v.Survey.Source)
 	p := Decide(v).Prunings[0]
 	require.Nil(t, p.Results["tank"])
 	require.Equal(t, []string{"tank/a@2"}, p.Remove)
@@ -193,7 +193,7 @@ func TestPruneLimit(t *testing.T) {
 	t.Parallel()
 	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
 		v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
-		v.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+		v.Survey.State.Dataset("tank").Histories = map[string]*retention.History{replicate.SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 		p := Decide(v).Prunings[0]
 		require.Equal(t, refused, p.Refused, limit)
 		require.Equal(t, refused, fault.ClassOf(p.Failed()) == fault.Refused, limit)

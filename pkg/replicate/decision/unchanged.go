@@ -84,16 +84,16 @@ func CacheUnchanged(v *RunState, prunings []*Pruning, before map[string]*Unchang
 		}
 	}
 	out := map[string]*UnchangedCache{}
-	for name := range v.Unchanged {
+	for name := range v.Survey.Unchanged {
 		out[name] = before[name]
 	}
-	for _, d := range v.Source.Datasets {
-		if open[d.Name] || v.Unconfirmed[d.Name] > 0 || d.Inconsistent() || !showsChanges(d, v.Source.Started) {
+	for _, d := range v.Survey.Source.Datasets {
+		if open[d.Name] || v.Survey.Unconfirmed[d.Name] > 0 || d.Inconsistent() || !showsChanges(d, v.Survey.Source.Started) {
 			continue
 		}
 		s := &UnchangedCache{Source: fingerprint(d, 0), Targets: map[string]string{}}
 		if latest, any := d.Latest(); any {
-			_, s.Own = v.Scope.Own(latest.Name)
+			_, s.Own = v.Survey.Scope.Own(latest.Name)
 		}
 		if s.addCopies(copies[d.Name]) {
 			out[d.Name] = s

@@ -59,7 +59,7 @@ func (d *decider) queryCreated(ctx context.Context, need map[string][]string) {
 	ofOriginals := map[uint64]time.Time{}
 	if names, ok := need[replicate.SourceSide]; ok {
 		v.Created[replicate.SourceSide], v.QueryErrors[replicate.SourceSide] = d.created(ctx, replicate.SourceSide, names)
-		for _, of := range v.Source.Datasets {
+		for _, of := range v.Survey.Source.Datasets {
 			for _, s := range of.Snapshots() {
 				if at, ok := v.Created[replicate.SourceSide][of.Name][s.Name]; ok && d.s.Source.Host.Local() {
 					ofOriginals[s.GUID] = at
@@ -118,7 +118,7 @@ func (d *decider) created(ctx context.Context, side string, snapshots []string) 
 // checkLeftCopies checks whether the diverged copies and orphans still exist. If a target cannot be
 // queried, its copies count as existing, and their age does not grow.
 func (d *decider) checkLeftCopies(ctx context.Context) {
-	d.v.NoteOrphans()
+	d.v.Survey.NoteOrphans()
 	for _, t := range d.v.Targets {
 		names := d.s.State.DivergedAt(t.Name)
 		for _, g := range d.s.State.OrphansAt(t.Name) {
@@ -137,7 +137,7 @@ func (d *decider) checkLeftCopies(ctx context.Context) {
 			return guid
 		}
 		d.s.State.UpdateDiverged(t.Name, guidOf)
-		d.v.UpdateOrphans(t.Target, guidOf)
+		d.v.Survey.UpdateOrphans(t.Target, guidOf)
 	}
 	d.listOverdue(ctx)
 }
@@ -151,7 +151,7 @@ func (d *decider) listOverdue(ctx context.Context) {
 			continue
 		}
 		above := ""
-		for _, g := range v.OverdueOrphans(t.Target) { // sorted by name
+		for _, g := range v.Survey.OverdueOrphans(t.Target) { // sorted by name
 			if above != "" && strings.HasPrefix(g.Dataset, above+"/") {
 				continue
 			}

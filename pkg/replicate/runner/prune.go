@@ -58,7 +58,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		b := withoutDisk(disks, t)
 		if b != nil {
 			p.journal.Log("%s", disks.Of(t).Skipped())
-		} else if b = listCopies(ctx, s, t, v.Root); b.err != nil {
+		} else if b = listCopies(ctx, s, t, v.Survey.Root); b.err != nil {
 			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, b.err))
 		}
 		v.Targets = append(v.Targets, b.targetState())
