@@ -242,7 +242,7 @@ func TestZFSBlockSizesUnaffected(t *testing.T) {
 		l.must(t, "run", "home")
 		l.must(t, "switch", "home")
 		zfsCmd(t, "load-key", "-L", "file://"+key, l.dst)
-		zfsCmd(t, "mount", l.dst)
+		l.must(t, "switch", "home") // mounts it
 		l.write(t, "neighbour", 1)
 		l.must(t, "run", "home")
 		require.Equal(t, want, latest(t, l.src, "f"))

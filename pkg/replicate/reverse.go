@@ -47,7 +47,9 @@ func (s *State) Turn(place string, since time.Time) {
 	if place != "" {
 		s.turn(place, FormerSource)
 	}
-	s.Place, s.PlaceSince = place, since
+	if s.Place, s.PlaceSince = place, since; place == "" {
+		s.PlaceSince = time.Time{}
+	}
 }
 
 // turn makes the copies on target to the datasets of the source. The former source becomes the target as.

@@ -40,7 +40,7 @@ func TestStateTurn(t *testing.T) {
 	s.Turn("", time.Time{})
 	require.Equal(t, []Held{{Source: "tank/home@b", Target: "vault/home@n"}}, s.Datasets["tank/home"].Targets["near"].Held)
 	require.Equal(t, state().Datasets["tank/home"].Histories, s.Datasets["tank/home"].Histories)
-	require.Equal(t, "tank/home/gone", s.Orphans[0].Source)
+	require.Equal(t, []any{"tank/home/gone", time.Time{}}, []any{s.Orphans[0].Source, s.PlaceSince})
 	for _, name := range []string{"", "near", "far"} {
 		require.Equal(t, name, TurnedName(TurnedName(name, "", "near"), "near", ""))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"zxfer/pkg/endpoint"
@@ -97,7 +98,11 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 			from = good
 		}
 	}
+	root, _ := endpoint.Parse(j.Source) // valid
 	known.All(func(c *statedir.DrilledCopy) {
+		if j.Target(c.To) == nil || c.Source != root.Name && !strings.HasPrefix(c.Source, root.Name+"/") {
+			return // of the other direction, or of an earlier job file
+		}
 		d.Copies++
 		if c.Good.IsZero() {
 			d.NeverVerified++
