@@ -148,12 +148,12 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time, pause *d
 	if d.Late = due.future(from); d.Late {
 		return d
 	}
-	if first, second, ok := due.after(pause.DueFrom(from, now)); ok {
+	if first, period := due.after(pause.DueFrom(from, now)); !first.IsZero() {
 		d.LateAfter = first.Add(replicate.DrillGrace)
 		d.Late = now.After(d.LateAfter)
 		d.Warning = d.LateAfter.Sub(from).Seconds()
-		if !second.IsZero() {
-			d.criticalAfter = second.Add(replicate.DrillGrace)
+		if period > 0 {
+			d.criticalAfter = d.LateAfter.Add(period)
 			d.Critical = d.criticalAfter.Sub(from).Seconds()
 		}
 	}

@@ -51,8 +51,8 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 		return from
 	}
 	if d.active {
-		if due, next, ok := d.after(d.pause.DueFrom(a.Success, d.now)); ok && !d.pause.Until.IsZero() {
-			s.expect(due.Add(d.grace), period(due, next))
+		if due, period := d.after(d.pause.DueFrom(a.Success, d.now)); !due.IsZero() && !d.pause.Until.IsZero() {
+			s.expect(due.Add(d.grace), period)
 		}
 		return a.Success
 	}
@@ -67,17 +67,18 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	if resumed := d.pause.DueFrom(from, d.now); resumed.After(from) {
 		from, arrived = resumed, resumed
 	}
-	if arrived.IsZero() {
+	due, period := d.after(from)
+	switch {
+	case !arrived.IsZero() && !due.IsZero():
+		s.Lag = max(0, d.now.Sub(due).Seconds())
+		s.expect(due.Add(d.grace), period)
+		s.Late = d.now.After(s.LateAfter)
+	case arrived.IsZero():
 		s.Late = true
 		if !from.IsZero() && !d.future(from) {
-			due, next, _ := d.after(from)
 			s.Lag = max(0, d.now.Sub(from).Seconds())
-			s.expect(from, period(due.Add(-d.grace), next))
+			s.expect(from, d.critical(period))
 		}
-	} else if due, next, ok := d.after(from); ok {
-		s.Lag = max(0, d.now.Sub(due).Seconds())
-		s.expect(due.Add(d.grace), period(due, next))
-		s.Late = d.now.After(s.LateAfter)
 	}
 	if s.Late {
 		s.State = Worst(s.State, Late)
@@ -85,12 +86,12 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	return from
 }
 
-// period returns the time between two runs, or 0 if there is no second one.
-func period(due, next time.Time) time.Duration {
-	if next.IsZero() {
+// critical returns how long after its due time a dataset has also missed a second run, or 0 if there is no period.
+func (d *deadline) critical(period time.Duration) time.Duration {
+	if period == 0 {
 		return 0
 	}
-	return next.Sub(due)
+	return period + d.grace
 }
 
 // expect sets when a copy becomes late, and critical after one more period, unless it does earlier.
@@ -103,16 +104,20 @@ func (s *DatasetStatus) expect(late time.Time, period time.Duration) {
 	}
 }
 
-// after returns the first two due times after t, in the time zone of now, because schedules mean
-// the host's local time.
-func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
+// after returns the first due time after t, and the time to the next one. They are zero if there is none. Schedules
+// mean the host's local time, which is that of now.
+func (d *deadline) after(t time.Time) (due time.Time, period time.Duration) {
 	if d.event == nil {
-		return due, next, false
+		return due, 0
 	}
-	if due, ok = replicate.NextOpen(d.event, d.windows, d.grace, t.In(d.now.Location())); ok {
-		next, _ = replicate.NextOpen(d.event, d.windows, d.grace, due)
+	due, ok := replicate.NextOpen(d.event, d.windows, d.grace, t.In(d.now.Location()))
+	if !ok {
+		return time.Time{}, 0
 	}
-	return due, next, ok
+	if next, ok := replicate.NextOpen(d.event, d.windows, d.grace, due); ok {
+		period = next.Sub(due)
+	}
+	return due, period
 }
 
 // neverRan judges a job that never ran as if it had last run when its schedule took effect.
@@ -125,8 +130,8 @@ func (d *deadline) neverRan(js *JobStatus, since time.Time) {
 		return
 	}
 	since = d.pause.DueFrom(since, d.now)
-	first, _, ok := d.after(since)
-	if !ok {
+	first, _ := d.after(since)
+	if first.IsZero() {
 		return
 	}
 	js.State, js.Lag = OK, max(0, d.now.Sub(first).Seconds())
@@ -140,15 +145,11 @@ func (d *deadline) future(t time.Time) bool { return t.After(d.now.Add(d.grace))
 // levels returns how many seconds after its due time a dataset is late, and when it also missed a
 // second run.
 func (d *deadline) levels(success time.Time) (warning, critical float64) {
-	due, next, ok := d.after(success)
-	if !ok {
+	due, period := d.after(success)
+	if due.IsZero() {
 		return 0, 0
 	}
-	warning = d.grace.Seconds()
-	if !next.IsZero() {
-		critical = (next.Sub(due) + d.grace).Seconds()
-	}
-	return warning, critical
+	return d.grace.Seconds(), d.critical(period).Seconds()
 }
 
 // judgeReceived makes a copy of a relay late if its source gets no new snapshots: in two scheduled runs
@@ -161,15 +162,16 @@ func (j *JobStatus) judgeReceived(s *DatasetStatus, of *replicate.Job, r *replic
 	received, limit := d.pause.DueFrom(r.Since, d.now), time.Duration(of.Snapshots.Late)
 	due, late := received.Add(limit), received.Add(limit)
 	var from time.Time // of the lag, zero for a limit
-	var next time.Time
+	var period time.Duration
 	if limit == 0 {
-		if from, due, _ = d.after(received); due.IsZero() {
+		if from, period = d.after(received); period == 0 {
 			return false
 		}
+		due = from.Add(period)
 		late = due.Add(d.grace)
-		_, next, _ = d.after(from)
+		_, period = d.after(from)
 	}
-	s.expect(late, period(due, next))
+	s.expect(late, period)
 	if !d.now.After(late) {
 		return false
 	}

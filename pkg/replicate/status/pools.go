@@ -145,8 +145,8 @@ func (j *JobStatus) judgeRuns(of *replicate.Job, last *statedir.Run, due *deadli
 	if len(of.Targets) == 0 || scheduled || last == nil || due.active || due.future(last.Started) {
 		return
 	}
-	at, _, ok := due.after(due.pause.DueFrom(last.Started, due.now))
-	if !ok || !due.now.After(at.Add(due.grace)) {
+	at, _ := due.after(due.pause.DueFrom(last.Started, due.now))
+	if at.IsZero() || !due.now.After(at.Add(due.grace)) {
 		return
 	}
 	j.Late = true
