@@ -10,10 +10,10 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode"
 
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/printable"
 	"zxfer/pkg/replicate/status"
 )
 
@@ -32,8 +32,8 @@ const (
 )
 
 // decode decodes the answer of a host. It replaces unknown states with the worst one, and each
-// state with the worst of its parts. The result has no nil parts, no control characters, and no
-// string longer than maxText.
+// state with the worst of its parts. The result has no nil parts, no control characters except line breaks and
+// tabs, and no string longer than maxText.
 func decode(answer []byte) (*status.Status, error) {
 	if len(answer) > MaxAnswer {
 		return nil, fmt.Errorf("its answer is longer than %d bytes", MaxAnswer)
@@ -116,7 +116,7 @@ func sanitize(v reflect.Value) error {
 			v.SetMapIndex(k, e)
 		}
 	case reflect.String:
-		v.SetString(printable(v.String()))
+		v.SetString(clean(v.String()))
 	}
 	switch {
 	case v.CanFloat() && (!(v.Float() >= 0) || v.Float() > maxNumber):
@@ -127,17 +127,12 @@ func sanitize(v reflect.Value) error {
 	return nil
 }
 
-// printable truncates a string and replaces unprintable characters, except newlines.
-func printable(s string) string {
+// clean truncates a string and replaces unprintable characters, except line breaks and tabs.
+func clean(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "..."
 	}
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(s, "?"))
+	return printable.Text(strings.ToValidUTF8(s, "?"))
 }
 
 // excerpt returns the start of an answer, quoted.
