@@ -257,7 +257,11 @@ func summary(run *statedir.Run) string {
 		}
 	}
 	for _, f := range run.Failures() {
-		failure(strings.ReplaceAll(f.Target+": "+f.Source+": "+f.Error, ": : ", ": "), f.Hint)
+		where := f.Target
+		if f.Source != "" {
+			where += ": " + f.Source
+		}
+		failure(where+": "+f.Error, f.Hint)
 	}
 	for _, d := range run.Damaged {
 		line("data errors: %s", d.Error)
