@@ -1,12 +1,8 @@
 package replicate
 
 import (
-	"cmp"
-	"slices"
-	"strings"
 	"time"
 
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate/calendar"
 	"zxfer/pkg/replicate/retention"
@@ -271,134 +267,11 @@ type Drill struct {
 // DrillGrace is how long after its due time a drill may end. A drill can read for hours.
 const DrillGrace = 24 * time.Hour
 
-// RetriesOrDefault returns Retries or its default.
-func (j *Job) RetriesOrDefault() int { return valueOr(j.Retries, transport.Retries) }
-
-func valueOr(n *int, fallback int) int {
-	if n == nil {
-		return fallback
-	}
-	return *n
-}
-
-// Find returns the job with that name, or nil.
-func (f *File) Find(name string) *Job {
-	for i := range f.Jobs {
-		if f.Jobs[i].Name == name {
-			return &f.Jobs[i]
-		}
-	}
-	return nil
-}
-
-// Has reports whether any host has a job with that name.
-func (f *File) Has(name string) bool { return f.Find(name) != nil || f.OnOtherHosts(name) }
-
-// OnOtherHosts reports whether only other hosts have a job with that name.
-func (f *File) OnOtherHosts(name string) bool {
-	return f.Find(name) == nil && slices.Contains(f.Elsewhere, name)
-}
-
-// TransferTo returns the transfer options of a target.
-func (j *Job) TransferTo(t *Target) *Transfer {
-	if t.Transfer != nil {
-		return t.Transfer
-	}
-	return &j.Transfer
-}
-
-// SnapshotLimitsOf returns the selection of snapshots for a target. Newest stands for LatestOnly.
-func (j *Job) SnapshotLimitsOf(t *Target) SnapshotLimits {
-	l := cmp.Or(t.Snapshots.SnapshotLimits, j.Snapshots.SnapshotLimits)
-	if l.LatestOnly {
-		l.Newest, l.LatestOnly = 1, false
-	}
-	return l
-}
-
-// FirstAt returns the history to send for a dataset that is new on the target.
-func (j *Job) FirstAt(t *Target) plan.First { return cmp.Or(t.First, j.First, plan.FirstAll) }
-
-// OverrideFirst overrides First of the job and of its targets; "" changes nothing.
-func (j *Job) OverrideFirst(first plan.First) {
-	if first == "" {
-		return
-	}
-	j.First = first
-	for i := range j.Targets {
-		j.Targets[i].First = ""
-	}
-}
-
-// DrillAt returns the drill options of a target.
-func (j *Job) DrillAt(t *Target) Drill {
-	for _, d := range []*Drill{t.Drill, j.Drill} {
-		if d != nil {
-			return *d
-		}
-	}
-	return Drill{}
-}
-
-// DrillSchedule returns the schedule of drills, or "" if there is none.
-func (j *Job) DrillSchedule() string {
-	if j.Drill == nil {
-		return ""
-	}
-	return j.Drill.Schedule
-}
-
-// HasDrills reports whether the job file configures drills.
-func (j *Job) HasDrills() bool {
-	return j.Drill != nil || slices.ContainsFunc(j.Targets, func(t Target) bool { return t.Drill != nil })
-}
-
-// FollowsRenames reports whether the target's copies are renamed with their sources.
-func (t *Target) FollowsRenames() bool { return t.OnRename == "follow" }
-
-// RenameRoot returns the dataset of the target at or below which copies may be renamed.
-func (t *Target) RenameRoot() string {
-	e, err := endpoint.Parse(t.To)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(e.Name, "/")
-}
-
-// HoldsSource reports whether the job holds snapshots on the source.
-func (j *Job) HoldsSource() bool { return j.Holds != "none" && j.Holds != "target" }
-
-// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
-// or something is wrong.
-const defaultPruneLimit = 100
-
-// PruneLimitOrDefault returns PruneLimit or its default.
-func (j *Job) PruneLimitOrDefault() int { return valueOr(j.PruneLimit, defaultPruneLimit) }
-
-// CopyOf returns the name of the copy of a source dataset at or below root, or "" if the target
-// cannot have one.
-func (t *Target) CopyOf(root, source string) string {
-	e, err := endpoint.Parse(t.To)
-	if err != nil {
-		return ""
-	}
-	name, err := plan.TargetName(root, e.Name)
-	if err != nil {
-		return ""
-	}
-	return name + strings.TrimPrefix(source, root)
-}
-
-// WithoutRetention returns the sides of a job that keep all its snapshots: SourceSide if it takes
-// snapshots, and names of targets.
-func (j *Job) WithoutRetention() (out []string) {
-	if j.Retention == nil && j.Snapshots.Take != "" {
-		out = append(out, SourceSide)
-	}
-	for i := range j.Targets {
-		if t := &j.Targets[i]; t.Retention == nil && !t.MirrorsSnapshots() {
-			out = append(out, t.Name)
-		}
-	}
-	return out
+// Mirror destroys on a target what was deleted on the source.
+type Mirror struct {
+	// Limit is the maximum number of snapshots per dataset, and of datasets, that one run
+	// destroys; nil = 100.
+	Limit *int `toml:"limit,omitempty"`
+	// Gone is the grace period before a run destroys an orphan. 0, written "keep", means never.
+	Gone calendar.Grace `toml:"gone,omitempty"`
 }

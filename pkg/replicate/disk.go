@@ -75,13 +75,6 @@ func (t *Target) Identity() decide.Disk {
 	return d
 }
 
-// ImportsDisks reports whether a run may import or export a pool, or scrub a disk's pool.
-func (j *Job) ImportsDisks() bool {
-	return slices.ContainsFunc(j.Targets, func(t Target) bool {
-		return t.Disk != nil && (t.Disk.Import || t.Disk.Export || t.Disk.Scrub > 0)
-	})
-}
-
 // DiskState is what runs know about a disk.
 type DiskState struct {
 	State decide.DiskState `json:"state"`
@@ -144,16 +137,6 @@ func (d *DiskState) LateAfter(late calendar.Duration, success, now time.Time) ti
 		from = d.First
 	}
 	return from.Add(time.Duration(late))
-}
-
-// DiskTarget returns the target on a disk with that name, or nil.
-func (j *Job) DiskTarget(name string) *Target {
-	for i := range j.Targets {
-		if t := &j.Targets[i]; t.Name == name && t.Disk != nil {
-			return t
-		}
-	}
-	return nil
 }
 
 // String returns the disk for people: pool and GUID.

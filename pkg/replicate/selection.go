@@ -84,23 +84,3 @@ func (c *Selection) hasProperty(d *zfs.Dataset) bool {
 	}
 	return !slices.Contains([]string{"", "-", "false", "off", "no"}, p.Value)
 }
-
-// SelectsByName reports whether a target takes a dataset by its name alone, without a property.
-func (j *Job) SelectsByName(t *Target, source, dataset string) bool {
-	return j.Property == "" && t.Property == "" && j.SelectsName(source, dataset) && t.SelectsName(source, dataset)
-}
-
-// UserProperties returns the properties that select datasets of a job and its targets.
-func (j *Job) UserProperties() []string {
-	var out []string
-	add := func(c *Selection) {
-		if name, _, _ := strings.Cut(c.Property, "="); name != "" && !slices.Contains(out, name) {
-			out = append(out, name)
-		}
-	}
-	add(&j.Selection)
-	for i := range j.Targets {
-		add(&j.Targets[i].Selection)
-	}
-	return out
-}

@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/retention"
 	"zxfer/pkg/zfs"
 )
@@ -271,4 +272,113 @@ func (s *State) Unheld(target string, snapshots []string) {
 		a := s.Copy(dataset, target)
 		a.Held = slices.DeleteFunc(a.Held, func(h Held) bool { return h == Held{Source: full} })
 	}
+}
+
+// Received records what the upstream job of a relay has confirmed for a dataset.
+type Received struct {
+	State decide.ReceivedState `json:"state"` // in the last run
+	// Since is the start of the last run in state decide.ReceivedNew, by this host's clock. The dates
+	// of snapshots come from another host.
+	Since time.Time `json:"since"`
+	// Latest is the createtxg of the most recent confirmed snapshot.
+	Latest uint64 `json:"createtxg"`
+	// Unconfirmed counts the later snapshots.
+	Unconfirmed int `json:"unconfirmed,omitempty"`
+	// Promoted means that a fail over made the dataset the source. Latest is its most recent snapshot
+	// then.
+	Promoted bool `json:"promoted,omitempty"`
+}
+
+// DivergedCopy is an existing copy that a run renamed because it had diverged.
+type DivergedCopy struct {
+	Target  string    `json:"target"`  // name of the target
+	Dataset string    `json:"dataset"` // its former name
+	As      string    `json:"as"`
+	GUID    uint64    `json:"guid,string"`
+	Since   time.Time `json:"since"`
+}
+
+// AddDiverged records a diverged copy, before the run renames it with its descendants. Their holds
+// move with them and are stale.
+func (s *State) AddDiverged(a DivergedCopy) {
+	same := func(b DivergedCopy) bool { return a.Target == b.Target && a.As == b.As }
+	if !slices.ContainsFunc(s.Diverged, same) {
+		s.Diverged = append(s.Diverged, a)
+	}
+	for _, known := range s.Datasets {
+		at := known.Targets[a.Target]
+		if at == nil {
+			continue
+		}
+		for _, h := range slices.Clone(at.Held) {
+			if below, ok := strings.CutPrefix(h.Target, a.Dataset); ok && (below[0] == '@' || below[0] == '/') {
+				at.Held, at.Moving = append(at.Held, Held{Target: a.As + below}), true
+			}
+		}
+	}
+}
+
+// DivergedAt returns the names of the diverged copies on a target.
+func (s *State) DivergedAt(target string) (names []string) {
+	for _, a := range s.Diverged {
+		if a.Target == target {
+			names = append(names, a.As)
+		}
+	}
+	return names
+}
+
+// UpdateDiverged drops diverged copies of a target that no longer exist or were recreated.
+func (s *State) UpdateDiverged(target string, guidOf func(name string) (guid uint64)) {
+	s.Diverged = slices.DeleteFunc(s.Diverged, func(a DivergedCopy) bool { return a.Target == target && guidOf(a.As) != a.GUID })
+}
+
+// Orphan is a copy whose original no longer exists on the source.
+type Orphan struct {
+	Target  string `json:"target"`                // name of the target
+	Dataset string `json:"dataset"`               // the copy
+	Source  string `json:"source"`                // its original
+	GUID    uint64 `json:"guid,string,omitempty"` // of the copy; 0 = not yet listed
+	// Since is the start of the first run that missed the original, Seen of the last one.
+	Since time.Time `json:"since"`
+	Seen  time.Time `json:"seen"`
+	// Waited is the elapsed grace period. One interval between runs counts for at most a quarter
+	// of the period, so that a wrong clock destroys nothing.
+	Waited time.Duration `json:"waited"`
+	// SourceReplaced means that the source's root was recreated, for example after a loss. Then
+	// the copy is kept permanently.
+	SourceReplaced bool `json:"anew,omitempty"`
+	// Held are snapshots of the copy that may have the job's hold.
+	Held []string `json:"held,omitempty"`
+}
+
+// Due returns the earliest time to destroy the copy, or zero for never.
+func (g *Orphan) Due(t *Target) time.Time {
+	if !t.MirrorsDatasets() || g.SourceReplaced {
+		return time.Time{}
+	}
+	return g.Seen.Add(max(0, time.Duration(t.Mirror.Gone)-g.Waited))
+}
+
+// Wait adds the time since the last run to Waited. grace is the complete grace period.
+func (g *Orphan) Wait(now time.Time, grace time.Duration) {
+	if passed := now.Sub(g.Seen); passed > 0 {
+		g.Waited += min(passed, grace/4)
+	}
+	g.Seen = now
+}
+
+// OrphansAt returns the orphans of a target.
+func (s *State) OrphansAt(target string) (all []*Orphan) {
+	for _, g := range s.Orphans {
+		if g.Target == target {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// DropOrphan drops an orphan that was destroyed.
+func (s *State) DropOrphan(target, dataset string) {
+	s.Orphans = slices.DeleteFunc(s.Orphans, func(g *Orphan) bool { return g.Target == target && g.Dataset == dataset })
 }

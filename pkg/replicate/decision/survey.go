@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
@@ -123,4 +125,153 @@ func (v *Survey) DueSnapshots() *DueSnapshots {
 	}
 	due.Frozen, due.Unmatched = freezes.of(due.Names, all)
 	return due
+}
+
+// EndLocal records the result of a run without targets. missed holds the errors of snapshots, by
+// dataset, failed is the error of pruning.
+func (v *Survey) EndLocal(missed map[string]error, failed error) {
+	for name := range v.Unchanged {
+		v.State.Local(name).Record(v.Started, nil)
+	}
+	for _, d := range v.Source.Datasets {
+		v.State.Dataset(d.Name).Identify(d)
+		a := v.State.Local(d.Name)
+		a.Snapshot = ""
+		for _, s := range d.Snapshots() {
+			if v.Scope.Has(s.Name) {
+				a.Snapshot = s.Name
+			}
+		}
+		err := missed[d.Name]
+		switch {
+		case err != nil:
+		case v.Scope.Naming() == nil: // the run only prunes
+			err = failed
+		case d.Inconsistent():
+			err = fault.Refusef("resume the receive, or abort it: "+v.SourceAt.Command("zfs", "receive", "-A", d.Name),
+				"a receive into it is running, or was interrupted: no snapshot can be taken of it")
+		}
+		a.Record(v.Started, err)
+	}
+}
+
+// Forget drops state that is outside the job now, so that status does not report it as late. Its
+// holds become stale (see holds --gc).
+func (v *Survey) Forget() {
+	concerned := map[string]bool{}
+	maps.Copy(concerned, v.Unchanged)
+	maps.Copy(concerned, v.Waiting)
+	for _, d := range v.Source.Datasets {
+		concerned[d.Name] = true
+	}
+	for _, d := range v.Source.Datasets {
+		if known := v.State.Datasets[d.Name]; known != nil {
+			newest := "" // of the job's own
+			for _, s := range d.Snapshots() {
+				if _, own := v.Scope.Own(s.Name); own {
+					newest = s.Name
+				}
+			}
+			maps.DeleteFunc(known.Consistent, func(snapshot string, _ bool) bool {
+				for _, a := range known.Targets {
+					if a.Base == snapshot {
+						return false
+					}
+				}
+				return snapshot != newest
+			})
+		}
+	}
+	maps.DeleteFunc(v.State.Datasets, func(name string, _ *replicate.DatasetState) bool { return !concerned[name] })
+	maps.DeleteFunc(v.State.Disks, func(name string, d *replicate.DiskState) bool { return d == nil || v.Job.DiskTarget(name) == nil })
+	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *replicate.Orphan) bool {
+		return !slices.ContainsFunc(v.Job.Targets, func(t replicate.Target) bool { return t.Name == g.Target })
+	})
+	for source, d := range v.State.Datasets {
+		maps.DeleteFunc(d.Targets, func(name string, _ *replicate.CopyState) bool {
+			return v.Excluded[name][source] || !slices.ContainsFunc(v.Job.Targets, func(t replicate.Target) bool { return t.Name == name })
+		})
+		if len(v.Job.Targets) > 0 {
+			d.Local = nil
+		}
+	}
+}
+
+// Steps is the protection that the streams of a plan need on the source before they start. If the
+// process is killed after any of their snapshots arrived, that snapshot is the base of the next
+// increment. If a receive was interrupted, the next run resumes it only while the snapshot exists.
+type Steps struct {
+	// Hold lists the last snapshot of each stream, by full name.
+	Hold []string
+	// Bookmarks are new bookmarks of the snapshots that the streams bring.
+	Bookmarks []StepBookmark
+}
+
+// StepBookmark is a bookmark of the job on the source.
+type StepBookmark struct {
+	Dataset, Snapshot string // Snapshot is the full name
+	zfs.Version              // the bookmark
+}
+
+// maxStepBookmarks is how many snapshots of one stream get a bookmark. If it brings more, only the
+// last one does: most are stale after the run, and without libzfs_core each needs a command.
+const maxStepBookmarks = 30
+
+// StepsOf returns the protection for a plan.
+func (v *Survey) StepsOf(p *plan.Plan) *Steps {
+	s, sources := &Steps{}, v.Source.ByName()
+	for d, step := range p.Streams() {
+		source := sources[d.Source]
+		if source == nil {
+			continue
+		}
+		last, ok := source.SnapshotOf(step.ToGUID)
+		if !ok {
+			continue
+		}
+		if full := last.In(source.Name); v.Job.HoldsSource() && !slices.Contains(s.Hold, full) {
+			s.Hold = append(s.Hold, full)
+		}
+		brings := step.Receive.Arrival.Snapshots
+		if len(brings) > maxStepBookmarks || len(brings) == 0 {
+			brings = []zfs.SnapshotID{{Name: last.Name, GUID: last.GUID}}
+		}
+		for _, b := range brings {
+			if have, ok := source.SnapshotOf(b.GUID); ok && v.Job.Bookmarks != "none" {
+				s.bookmark(v.Job.Name, source, have)
+			}
+		}
+	}
+	return s
+}
+
+func (s *Steps) bookmark(job string, d *zfs.Dataset, of zfs.Version) {
+	full := bookmarkOf(job, d.Name, of.Name)
+	if full == "" || hasNamedBookmark(d, full, of.GUID) {
+		return
+	}
+	b := StepBookmark{Dataset: d.Name, Snapshot: of.In(d.Name), Version: of}
+	b.Kind, b.Name = zfs.Bookmark, zfs.TagPrefix+job+":"+of.Name
+	s.Bookmarks = append(s.Bookmarks, b)
+}
+
+// Names returns the bookmarks as a map from their full names to their snapshots.
+func (s *Steps) Names() map[string]string {
+	out := make(map[string]string, len(s.Bookmarks))
+	for _, b := range s.Bookmarks {
+		out[b.In(b.Dataset)] = b.Snapshot
+	}
+	return out
+}
+
+// AddBookmarks adds bookmarks that the run has created to the listing of the source. The caller
+// must not read it concurrently.
+func (v *Survey) AddBookmarks(all []StepBookmark) {
+	sources := v.Source.ByName()
+	for _, b := range all {
+		if d := sources[b.Dataset]; d != nil && !hasNamedBookmark(d, b.In(d.Name), b.GUID) {
+			d.Versions = append(slices.Clip(d.Versions), b.Version)
+			zfs.SortVersions(d.Versions)
+		}
+	}
 }

@@ -34,14 +34,14 @@ type UnchangedCache struct {
 func UnchangedSources(v *Survey, before map[string]*UnchangedCache) []string {
 	var out []string
 	for _, d := range v.Source.Datasets {
-		if s, known := before[d.Name], v.State.Datasets[d.Name]; s != nil && known != nil && v.isUnchanged(d, s, known) {
+		if s, known := before[d.Name], v.State.Datasets[d.Name]; s != nil && known != nil && isUnchanged(v, d, s, known) {
 			out = append(out, d.Name)
 		}
 	}
 	return out
 }
 
-func (v *Survey) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *replicate.DatasetState) bool {
+func isUnchanged(v *Survey, d *zfs.Dataset, s *UnchangedCache, known *replicate.DatasetState) bool {
 	frozen := func(z replicate.Freeze) bool { return z.Covers(v.Root, d.Name) }
 	if slices.ContainsFunc(v.Job.Freeze, frozen) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != fingerprint(d, 0) {
 		return false

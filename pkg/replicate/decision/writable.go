@@ -19,7 +19,7 @@ type WritableCopies struct {
 
 // Writable returns the writable copies in the listing of a target, or nil. It omits copies that became
 // a source, and targets that the job keeps writable.
-func (v *Survey) Writable(t *replicate.Target, l *zfs.Listing) *WritableCopies {
+func Writable(v *Survey, t *replicate.Target, l *zfs.Listing) *WritableCopies {
 	if t.Properties.Set["readonly"] == "off" || slices.Contains(t.Properties.Exclude, "readonly") {
 		return nil
 	}

@@ -34,17 +34,17 @@ func TestWritableCopies(t *testing.T) {
 		of("v/t/foreign", zfs.Filesystem, "readonly", "off", "canmount", "on", "mountpoint", "/v/t/foreign"),
 	}}
 	target := &replicate.Target{Name: "b", To: "root@b:v/t"}
-	w := v.Writable(target, there)
+	w := Writable(v, target, there)
 	require.NotNil(t, w)
 	require.Equal(t, []string{"v/t", "v/t/b c"}, w.Mountable)
 	require.Equal(t, []string{"v/t/a", "v/t/vol"}, w.Others)
 	require.Equal(t, "zfs set readonly=on canmount=noauto v/t 'v/t/b c' && zfs set readonly=on v/t/a v/t/vol", w.Command(remedy.Host{}))
 	require.Equal(t, `ssh root@b 'zfs set readonly=on canmount=noauto v/t '\''v/t/b c'\'' && zfs set readonly=on v/t/a v/t/vol'`, w.Command(remedy.Host{Name: "root@b"}))
 
-	require.Nil(t, v.Writable(&replicate.Target{To: "root@b:v/t", Properties: replicate.Properties{Set: map[string]string{"readonly": "off"}}}, there), "the job keeps it writable")
-	require.Nil(t, v.Writable(target, &zfs.Listing{Datasets: there.Datasets[4:]}))
+	require.Nil(t, Writable(v, &replicate.Target{To: "root@b:v/t", Properties: replicate.Properties{Set: map[string]string{"readonly": "off"}}}, there), "the job keeps it writable")
+	require.Nil(t, Writable(v, target, &zfs.Listing{Datasets: there.Datasets[4:]}))
 	there.Datasets[0].Properties[zfs.RoleProperty] = zfs.Property{Value: "garbage", Source: "local"}
-	require.Nil(t, v.Writable(target, &zfs.Listing{Datasets: there.Datasets[:1]}), "it may be a source")
+	require.Nil(t, Writable(v, target, &zfs.Listing{Datasets: there.Datasets[:1]}), "it may be a source")
 }
 
 func TestWithoutRetention(t *testing.T) {

@@ -192,7 +192,7 @@ func previewTarget(ctx context.Context, p *pass, disks *disk.Set, t *session.Sid
 		seen.Renames = r.Copies
 	}
 	if b.err == nil {
-		if seen.Writable = v.Writable(t.Target, &b.result.Target); seen.Writable != nil {
+		if seen.Writable = decision.Writable(v, t.Target, &b.result.Target); seen.Writable != nil {
 			seen.Protect = seen.Writable.Command(t.Host.At())
 		}
 	}

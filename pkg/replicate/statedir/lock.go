@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -196,3 +197,36 @@ type heldError struct{ holder string }
 func (e *heldError) Error() string { return e.holder + " is running, and keeps the job from running" }
 
 func (e *heldError) Is(err error) bool { return err == ErrRunning }
+
+// abandoned is the age of a temporary file whose writer was certainly killed.
+const abandoned = 24 * time.Hour
+
+// removeTemporary deletes the temporary files that killed processes left in the store: those for files that only the
+// holder of a lock replaces, and older ones for any file. It ignores errors: the files only take space.
+func (s *Store) removeTemporary(locked ...string) {
+	dir, err := openDirectory(s.dir)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	list, err := dir.Open(".")
+	if err != nil {
+		return
+	}
+	defer list.Close()
+	found, _ := list.ReadDir(maxFiles) // another user may own the directory
+	for _, e := range found {
+		hex, ok := strings.CutSuffix(e.Name(), temporarySuffix)
+		dash := strings.LastIndexByte(hex, '-') + 1
+		if _, err := strconv.ParseUint(hex[dash:], 16, 64); !ok || err != nil || hex[0] != '.' || !e.Type().IsRegular() {
+			continue
+		}
+		ours := slices.ContainsFunc(locked, func(base string) bool { return temporaryPrefix(base) == hex[:dash] })
+		if info, err := e.Info(); ours || err == nil && time.Since(info.ModTime()) > abandoned {
+			_ = dir.Remove(e.Name())
+		}
+	}
+}
+
+// maxFiles is the number of files among which removeTemporary searches.
+const maxFiles = 10_000

@@ -192,3 +192,20 @@ func linesBackward(file io.ReaderAt, size int64, longest int, f func(line []byte
 	}
 	return nil
 }
+
+// LastRun returns the last run in the log that was not skipped, or nil.
+func (s *Store) LastRun() (last *Run, err error) {
+	skipped := 0
+	err = entries(s, runLog, func(r *Run) bool {
+		if !r.Skipped {
+			last = r
+			return false
+		}
+		skipped++
+		return skipped < maxSkipped
+	})
+	return last, err
+}
+
+// maxSkipped bounds the skipped runs that LastRun looks through.
+const maxSkipped = 1000

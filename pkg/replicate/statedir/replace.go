@@ -7,10 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // Replace replaces a file and sets its mode. A reader sees the old or the new file, never a part,
@@ -109,36 +106,3 @@ func temporaryPrefix(base string) string {
 }
 
 const temporarySuffix = ".new"
-
-// abandoned is the age of a temporary file whose writer was certainly killed.
-const abandoned = 24 * time.Hour
-
-// removeTemporary deletes the temporary files that killed processes left in the store: those for files that only the
-// holder of a lock replaces, and older ones for any file. It ignores errors: the files only take space.
-func (s *Store) removeTemporary(locked ...string) {
-	dir, err := openDirectory(s.dir)
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	list, err := dir.Open(".")
-	if err != nil {
-		return
-	}
-	defer list.Close()
-	found, _ := list.ReadDir(maxFiles) // another user may own the directory
-	for _, e := range found {
-		hex, ok := strings.CutSuffix(e.Name(), temporarySuffix)
-		dash := strings.LastIndexByte(hex, '-') + 1
-		if _, err := strconv.ParseUint(hex[dash:], 16, 64); !ok || err != nil || hex[0] != '.' || !e.Type().IsRegular() {
-			continue
-		}
-		ours := slices.ContainsFunc(locked, func(base string) bool { return temporaryPrefix(base) == hex[:dash] })
-		if info, err := e.Info(); ours || err == nil && time.Since(info.ModTime()) > abandoned {
-			_ = dir.Remove(e.Name())
-		}
-	}
-}
-
-// maxFiles is the number of files among which removeTemporary searches.
-const maxFiles = 10_000

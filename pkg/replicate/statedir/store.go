@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/kballard/go-shellquote"
 	"golang.org/x/sys/unix"
@@ -204,3 +206,65 @@ func (s *Store) openRecord(name string) (f *os.File, size int64, most limits, er
 }
 
 func (s *Store) file(name string) string { return filepath.Join(s.dir, name) }
+
+// Mailed records the mail about a job's runs.
+type Mailed struct {
+	Run     time.Time `json:"run"`         // start of the last run that was considered
+	At      time.Time `json:"at,omitzero"` // of the last mail
+	Failing bool      `json:"failing"`     // a failure was reported, and no success since
+}
+
+// Mailed reads the record. It is empty before the first mail, or if it is damaged: then a failure
+// is reported again.
+func (s *Store) Mailed() (*Mailed, error) {
+	m := &Mailed{}
+	err := s.load("mail.json", m, "")
+	var damaged *damagedError
+	if errors.As(err, &damaged) {
+		return &Mailed{}, nil
+	}
+	return m, err
+}
+
+// SaveMailed replaces the record. Root's unit writes it for the jobs of other users, which may read
+// it.
+func (s *Store) SaveMailed(m *Mailed) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return Replace(s.file("mail.json"), append(text, '\n'), 0o644)
+}
+
+// Ledger is the state of a job during a run that serves several targets. A change on a host has two parts:
+// Expect saves what may be true from now on, and Confirm records the result. If zxfer is killed between
+// them, the next run finds the expectation.
+type Ledger struct {
+	store *Store
+	mu    sync.Mutex
+	state *State // guarded by mu
+}
+
+// Ledger returns the ledger of the job's state.
+func (s *Store) Ledger(st *State) *Ledger { return &Ledger{store: s, state: st} }
+
+// Expect changes the state and saves it. After an error, a kill may leave changes that no run knows.
+func (l *Ledger) Expect(change func(*State)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(l.state)
+	return l.store.Save(l.state)
+}
+
+// Locker returns the lock of the state, for a change that is not a function of it.
+func (l *Ledger) Locker() sync.Locker { return &l.mu }
+
+// Read calls f while nothing changes the state.
+func (l *Ledger) Read(f func()) { l.Confirm(func(*State) { f() }) }
+
+// Confirm changes the state. The next Expect, or the end of the run, saves it.
+func (l *Ledger) Confirm(change func(*State)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(l.state)
+}
