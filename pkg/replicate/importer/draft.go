@@ -1,7 +1,7 @@
 package importer
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 
 	toml "github.com/pelletier/go-toml/v2"
@@ -31,40 +31,6 @@ type draft struct {
 	noSource  bool // Source is a placeholder to complete by hand
 	noTarget  bool // the target is a placeholder to complete by hand
 	pruneOnly bool // never gets a target, because it prunes what other hosts send here
-}
-
-func (s *state) add(d *draft) *draft {
-	s.drafts = append(s.drafts, d)
-	return d
-}
-
-// checkTarget checks Options.Target and makes it keep the paths of sources apart.
-func (s *state) checkTarget() error {
-	to := s.options.Target
-	if to == "" {
-		return nil
-	}
-	e, err := endpoint.Parse(to)
-	if err != nil {
-		return fmt.Errorf("--target: %w", err)
-	}
-	if strings.Contains(e.Name, "/") && !strings.HasSuffix(e.Name, "/") {
-		s.options.Target += "/"
-	}
-	_, err = dataset("--target", e.Name)
-	return err
-}
-
-// name gives every draft a valid and unique name.
-func (s *state) name() {
-	taken := map[string]bool{}
-	for _, d := range s.drafts {
-		d.Name = jobName(d.preferredName)
-		for i := 2; taken[d.Name]; i++ {
-			d.Name = fmt.Sprintf("%s-%d", jobName(d.preferredName), i)
-		}
-		taken[d.Name] = true
-	}
 }
 
 // maxJobName is the maximum length of a job name without its number. Job files allow 48.
@@ -173,4 +139,14 @@ func fields(v any) string {
 		panic("cannot write the job file: " + err.Error()) // cannot happen: every test encodes these types
 	}
 	return string(text)
+}
+
+// retentionComment returns a retention of the target as comments of the job file, or "" if each target
+// has one.
+func (d *draft) retentionComment() string {
+	i := slices.IndexFunc(d.Targets, func(t replicate.Target) bool { return t.Retention == nil && !t.MirrorsSnapshots() })
+	if i < 0 {
+		return ""
+	}
+	return "\n# Without this table, zxfer keeps all snapshots on the target.\n#[job.target.retention]\n#hourly = 48\n#daily = 90\n#monthly = 12\n"
 }

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/remedy"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/jobfile"
 )
@@ -163,4 +166,125 @@ func (s *state) result() (*Result, error) {
 	}
 	r.Text = write(s.drafts)
 	return r, nil
+}
+
+func (s *state) add(d *draft) *draft {
+	s.drafts = append(s.drafts, d)
+	return d
+}
+
+// checkTarget checks Options.Target and makes it keep the paths of sources apart.
+func (s *state) checkTarget() error {
+	to := s.options.Target
+	if to == "" {
+		return nil
+	}
+	e, err := endpoint.Parse(to)
+	if err != nil {
+		return fmt.Errorf("--target: %w", err)
+	}
+	if strings.Contains(e.Name, "/") && !strings.HasSuffix(e.Name, "/") {
+		s.options.Target += "/"
+	}
+	_, err = dataset("--target", e.Name)
+	return err
+}
+
+// name gives every draft a valid and unique name.
+func (s *state) name() {
+	taken := map[string]bool{}
+	for _, d := range s.drafts {
+		d.Name = jobName(d.preferredName)
+		for i := 2; taken[d.Name]; i++ {
+			d.Name = fmt.Sprintf("%s-%d", jobName(d.preferredName), i)
+		}
+		taken[d.Name] = true
+	}
+}
+
+// targets adds entries about the copies that exist already, with one command for each host, and about
+// targets that keep all snapshots.
+func (s *state) targets() {
+	copies := map[remedy.Host][]string{}
+	first := map[remedy.Host]string{}
+	var order []remedy.Host
+	var unlimited []*draft
+	for _, d := range s.drafts {
+		for i := range d.Targets {
+			t := &d.Targets[i]
+			to, err := endpoint.Parse(t.To)
+			from, fromErr := endpoint.Parse(d.Source)
+			if err != nil || fromErr != nil {
+				continue // Validate reports it
+			}
+			if t.Retention == nil && !t.MirrorsSnapshots() {
+				unlimited = append(unlimited, d)
+			}
+			name := t.CopyOf(from.Name, from.Name)
+			if d.noTarget || name == "" || strings.Contains(from.Name+to.Name, placeholder) {
+				continue
+			}
+			at := remedy.Host{Name: to.Host, Shell: d.Transfer.RSH}
+			if !slices.Contains(order, at) {
+				order = append(order, at)
+				first[at] = d.where
+			}
+			if !slices.Contains(copies[at], name) {
+				copies[at] = append(copies[at], name)
+			}
+		}
+	}
+	for _, at := range order {
+		argv := append([]string{"zfs", "set", "readonly=on", "canmount=noauto"}, copies[at]...)
+		s.addEntry(nil, first[at], "existing copies", "make them read-only, because zxfer refuses a modified copy: for the roots as here (volumes without canmount), "+
+			"for all datasets with the command of zxfer replicate check: %s", at.Command(argv...))
+	}
+	if len(unlimited) == 0 {
+		return
+	}
+	var jobs []string
+	for _, d := range unlimited {
+		jobs = append(jobs, d.Name)
+	}
+	s.addEntry(nil, unlimited[0].where, "retention of the target", "write [job.target.retention] in %s, or zxfer keeps all snapshots there; "+
+		"to convert the sanoid.conf of the target, which prunes only autosnap_*: --target-conf FILE", strings.Join(slices.Compact(jobs), ", "))
+}
+
+// targetPolicies gives jobs the retention that sanoid.conf of the backup host has for their copies. It
+// leaves to the user a copy of which sanoid treats descendants differently, and jobs whose scope has
+// other snapshots than sanoid's.
+func (s *state) targetPolicies(file, text string) error {
+	sections, err := parseINI(file, text)
+	if err != nil {
+		return err
+	}
+	policies, err := sanoidPolicies(sections)
+	if err != nil {
+		return err
+	}
+	for _, d := range s.drafts {
+		from, err := endpoint.Parse(d.Source)
+		if err != nil || d.noSource || d.noTarget || len(d.Targets) != 1 || d.Targets[0].Retention != nil {
+			continue
+		}
+		t := &d.Targets[0]
+		name := t.CopyOf(from.Name, from.Name)
+		p := policyOf(policies, name)
+		why := ""
+		switch {
+		case p == nil:
+			why = "it has no section for " + name
+		case !slices.Equal(d.Snapshots.Adopt, []string{sanoidNames}):
+			why = "the job adopts other snapshots than sanoid's (snapshots.adopt)"
+		case d.Recursive && (!p.recursive || slices.ContainsFunc(policies, func(o *policy) bool { return o != p && o.path != name && isWithin(name, o.path) })):
+			why = "it treats descendants of " + name + " differently"
+		case p.grid() == nil:
+			why = "it does not prune " + name
+		default:
+			t.Retention = p.grid()
+			continue
+		}
+		s.addEntry(d, d.where, file, "write [job.target.retention]: %s", why)
+	}
+	return nil
 }

@@ -254,3 +254,17 @@ func parseINI(file, text string) ([]*section, error) {
 	}
 	return out, nil
 }
+
+// policyOf returns the policy that applies to a dataset: its own, or the policy of the closest recursive
+// section above.
+func policyOf(policies []*policy, name string) (found *policy) {
+	for _, p := range policies {
+		if p.path == name {
+			return p
+		}
+		if p.recursive && isWithin(p.path, name) && (found == nil || len(p.path) > len(found.path)) {
+			found = p
+		}
+	}
+	return found
+}
