@@ -144,10 +144,14 @@ func TestContradictoryAnswers(t *testing.T) {
 		`"state":"ok","datasets":[{"state":"ok","outcome":"refused"}]`:                    "refused",
 		`"state":"ok","drill":{"late":true}`:                                              "late",
 		`"state":"ok","drill":{"age_seconds":9,"age_warning_seconds":3}`:                  "late",
-		`"state":"failed"`: "failed",
-		`"state":"late"`:   "late",
-		`"state":""`:       "failed",
-		`"state":"ok"`:     "ok",
+		`"state":"failed"`:      "failed",
+		`"state":"late"`:        "late",
+		`"state":""`:            "failed",
+		`"state":"unreachable"`: "failed",
+		`"state":"ok","datasets":[{"state":"unreachable"}]`: "failed",
+		`"state":"ok","problems":[{"state":"unreachable"}]`: "failed",
+		`"state":"ok","drill":{"outcome":"unreachable"}`:    "failed",
+		`"state":"ok"`: "ok",
 	} {
 		f := gather(t, map[string]string{"x": `{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a",` + answer + `}]}`}, Query{Address: "x"})
 		require.Equal(t, want, f.Hosts[0].State, answer)

@@ -163,14 +163,20 @@ func (j *JobStatus) Normalize() {
 		}
 		return OK
 	}
+	word := func(state string) string { // of a job: a host that answers is not unreachable
+		if state == Unreachable {
+			return outcome.Failed
+		}
+		return state
+	}
 	j.Late = j.Late || j.LagWarning > 0 && j.Lag > j.LagWarning
-	state := Worst(j.State, late(j.Late))
+	state := Worst(word(j.State), late(j.Late))
 	for _, d := range j.Datasets {
-		d.State = Worst(d.State, late(d.Late), stateOf(d.Outcome))
+		d.State = Worst(word(d.State), late(d.Late), stateOf(word(d.Outcome)))
 		state = Worst(state, d.State)
 	}
 	for _, p := range j.Problems {
-		state = Worst(state, p.State)
+		state = Worst(state, word(p.State))
 	}
 	for _, p := range j.Pools {
 		if p.State != OK && p.State != Unknown {
@@ -181,7 +187,7 @@ func (j *JobStatus) Normalize() {
 	if d := j.Drill; d != nil {
 		d.Late = d.Late || d.Warning > 0 && d.Age > d.Warning
 		j.Late = j.Late || d.Late
-		state = Worst(state, d.State())
+		state = Worst(state, word(d.State()))
 	}
 	if j.Failed && state == OK {
 		state = outcome.Failed
