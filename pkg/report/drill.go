@@ -4,15 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/replicate/statedir"
-	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/size"
 )
 
@@ -68,38 +65,6 @@ func drillFacts(c *statedir.DrillResult) (facts []string) {
 		facts = append(facts, "command "+oneLine(c.Command))
 	}
 	return append(facts, "in "+Seconds(c.Seconds))
-}
-
-// DrillFacts summarizes the state of a job's drills.
-func DrillFacts(d *status.DrillStatus, stamp func(time.Time) string) (facts []string) {
-	if d.Running {
-		facts = append(facts, "a drill is running")
-	}
-	switch {
-	case d.Last.IsZero() && d.Running:
-	case d.Last.IsZero():
-		facts = append(facts, "none yet")
-	case len(d.NotGood) > 0:
-		facts = append(facts, fmt.Sprintf("%d of %s not verified, %s", len(d.NotGood), english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
-	case d.Outcome != outcome.Done:
-		facts = append(facts, oneLine(d.Outcome)+" "+stamp(d.Last))
-	case d.NeverVerified > 0: // copies that are newer than the drill
-		facts = append(facts, fmt.Sprintf("%d of %s good, %s", d.Copies-d.NeverVerified, english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
-	default:
-		facts = append(facts, fmt.Sprintf("%s good, %s", english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
-	}
-	switch {
-	case d.Age > 0 && !d.Good.IsZero():
-		facts = append(facts, "all verified "+Seconds(d.Age)+" ago")
-	case !d.Last.IsZero() && d.Good.IsZero() && d.NeverVerified >= d.Copies:
-		facts = append(facts, "no copy was ever verified")
-	case !d.Last.IsZero() && d.Good.IsZero():
-		facts = append(facts, "not all were ever verified")
-	}
-	if !d.Next.IsZero() {
-		facts = append(facts, "next "+stamp(d.Next))
-	}
-	return facts
 }
 
 func drillPreviewText(b *strings.Builder, d *runner.DrillPreview, verbose bool) {

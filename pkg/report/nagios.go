@@ -113,6 +113,18 @@ func nagios(w io.Writer, jobs []summarizedJob, well string, sum func(bad int) st
 	return worst, writeString(w, out+"\n")
 }
 
+// pausedJobs counts paused jobs, and lists them with their pauses.
+func pausedJobs(jobs []summarizedJob) (count string, lines []string) {
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j summarizedJob) bool { return j.Pause == nil })
+	if len(jobs) == 0 {
+		return "", nil
+	}
+	for _, j := range jobs {
+		lines = append(lines, j.Job+": "+strings.Join(Pauses(j.JobStatus, stamp), ", "))
+	}
+	return fmt.Sprintf(", %d paused", len(jobs)), lines
+}
+
 // NagiosUnknown writes why the state is unknown.
 func NagiosUnknown(w io.Writer, err error) error {
 	return writeString(w, nagiosLine(status.SeverityUnknown, shorten(joinLines(err.Error()), nagiosFirstLine))+"\n")

@@ -11,6 +11,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/status"
 	"zxfer/pkg/size"
 )
@@ -266,4 +268,65 @@ func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") 
 // joinLines joins the lines of a message.
 func joinLines(s string) string {
 	return Line(strings.ReplaceAll(strings.TrimSpace(s), "\n", "; "))
+}
+
+// Pauses returns the pause of a job, and the targets to which a bandwidth window of 0 stops
+// transfers.
+func Pauses(j *status.JobStatus, stamp func(time.Time) string) (facts []string) {
+	if j.Pause != nil {
+		facts = append(facts, shorten(oneLine(j.Pause.Text(stamp)), 2*decide.MaxReason))
+	}
+	for _, w := range j.Windows {
+		facts = append(facts, fmt.Sprintf("no transfers to %s until %s (bandwidth_window)", oneLine(w.To), stamp(w.Until)))
+	}
+	return facts
+}
+
+// Warnings describes the conditions of a job that are a warning, and do not change its state.
+func Warnings(j *status.JobStatus) (facts []string) {
+	if j.Pause != nil && j.Pause.Forgotten {
+		facts = append(facts, Pauses(j, stamp)[0])
+	}
+	if n := len(j.Lacking); n > 0 {
+		facts = append(facts, fmt.Sprintf("%s of the source", english.Plural(n, "copy lacks properties", "copies lack properties")))
+	}
+	if n := j.Inconsistent(); n > 0 {
+		facts = append(facts, english.Plural(n, "copy", "copies")+" not consistent")
+	}
+	for _, p := range j.SilentPools() {
+		facts = append(facts, "data errors of pool "+oneLine(p.Pool)+" unknown since "+stamp(p.Checked))
+	}
+	return facts
+}
+
+// DrillFacts summarizes the state of a job's drills.
+func DrillFacts(d *status.DrillStatus, stamp func(time.Time) string) (facts []string) {
+	if d.Running {
+		facts = append(facts, "a drill is running")
+	}
+	switch {
+	case d.Last.IsZero() && d.Running:
+	case d.Last.IsZero():
+		facts = append(facts, "none yet")
+	case len(d.NotGood) > 0:
+		facts = append(facts, fmt.Sprintf("%d of %s not verified, %s", len(d.NotGood), english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
+	case d.Outcome != outcome.Done:
+		facts = append(facts, oneLine(d.Outcome)+" "+stamp(d.Last))
+	case d.NeverVerified > 0: // copies that are newer than the drill
+		facts = append(facts, fmt.Sprintf("%d of %s good, %s", d.Copies-d.NeverVerified, english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
+	default:
+		facts = append(facts, fmt.Sprintf("%s good, %s", english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
+	}
+	switch {
+	case d.Age > 0 && !d.Good.IsZero():
+		facts = append(facts, "all verified "+Seconds(d.Age)+" ago")
+	case !d.Last.IsZero() && d.Good.IsZero() && d.NeverVerified >= d.Copies:
+		facts = append(facts, "no copy was ever verified")
+	case !d.Last.IsZero() && d.Good.IsZero():
+		facts = append(facts, "not all were ever verified")
+	}
+	if !d.Next.IsZero() {
+		facts = append(facts, "next "+stamp(d.Next))
+	}
+	return facts
 }
