@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -23,17 +24,33 @@ type Machine struct {
 	Next func(state, event string) (string, error)
 }
 
-// rolesMachine is the machine of Roles for tests and documentation.
+// rolesMachine is the machine of Roles: commands, and changes that a command observes.
 func rolesMachine() Machine {
-	m := Machine{Name: "Roles of source and copy", Next: func(state, event string) (string, error) {
-		next, err := NextRoles(Roles(state), RoleEvent(event))
-		return string(next), err
-	}}
-	for _, s := range []Roles{Normal, SourceLost, Handover, HandoverLost, Switching, Promoted, PromotedLost, TwoSources, Contradicted} {
-		m.States = append(m.States, string(s))
+	m := Machine{Name: "Roles of source and copy", Events: []string{string(RunEvent), string(PromoteEvent), string(PromoteAnyway), string(SwitchEvent), string(AbortEvent),
+		"last increment arrived", "source demoted", "source is lost", "source returns", "source claims its role", "another fail over"}}
+	next := map[Roles]map[string]Roles{
+		Normal:       {string(PromoteAnyway): Promoted, string(SwitchEvent): Handover, "source is lost": SourceLost},
+		SourceLost:   {string(PromoteEvent): PromotedLost, string(PromoteAnyway): PromotedLost, "source returns": Normal},
+		Handover:     {string(AbortEvent): Normal, "last increment arrived": Switching, "source is lost": SourceLost, "source claims its role": Normal},
+		Switching:    {"source demoted": Normal, "source is lost": PromotedLost, "source claims its role": TwoSources},
+		Promoted:     {"source demoted": Normal, "source is lost": PromotedLost, "source claims its role": TwoSources},
+		PromotedLost: {"source returns": Promoted},
+		TwoSources:   {},
+		Contradicted: {},
 	}
-	for _, e := range []RoleEvent{RunEvent, PromoteEvent, PromoteAnyway, SwitchEvent, AbortEvent, Arrived, Demoted, LoseEvent, ReturnEvent, ClaimEvent, ForeignEvent} {
-		m.Events = append(m.Events, string(e))
+	m.Next = func(state, event string) (string, error) {
+		if slices.Index(m.Events, event) < 5 {
+			if err := PermitRoles(Roles(state), RoleEvent(event)); err != nil {
+				return state, err
+			}
+		}
+		if event == "another fail over" && state != string(TwoSources) {
+			return string(Contradicted), nil
+		}
+		return string(cmp.Or(next[Roles(state)][event], Roles(state))), nil
+	}
+	for _, s := range []Roles{Normal, SourceLost, Handover, Switching, Promoted, PromotedLost, TwoSources, Contradicted} {
+		m.States = append(m.States, string(s))
 	}
 	return m
 }

@@ -16,7 +16,6 @@ const (
 	Normal       Roles = "normal"
 	SourceLost   Roles = "source lost"
 	Handover     Roles = "handover"              // the source is read-only, the copy is not the source yet
-	HandoverLost Roles = "handover, source lost" //
 	Switching    Roles = "switching"             // the copy is the source, the former source is not a copy yet
 	Promoted     Roles = "promoted"              // the copy is the source, the former source does not know it
 	PromotedLost Roles = "promoted, source lost" // runs go from the copy
@@ -24,7 +23,7 @@ const (
 	Contradicted Roles = "contradictory roles"   // the records do not belong together
 )
 
-// RoleEvent is a command, or a change that a command observes.
+// RoleEvent is a command.
 type RoleEvent string
 
 // The events of Roles.
@@ -34,12 +33,6 @@ const (
 	PromoteAnyway RoleEvent = "promote --source-alive"
 	SwitchEvent   RoleEvent = "switch"
 	AbortEvent    RoleEvent = "switch --abort"
-	Arrived       RoleEvent = "last increment arrived"
-	Demoted       RoleEvent = "source demoted"
-	LoseEvent     RoleEvent = "source is lost"
-	ReturnEvent   RoleEvent = "source returns"
-	ClaimEvent    RoleEvent = "source claims its role"
-	ForeignEvent  RoleEvent = "another fail over"
 )
 
 // RoleSide is an observed side of a pair.
@@ -120,46 +113,29 @@ func observeRoles(source, target RoleSide) Roles {
 	return Normal
 }
 
-// roleRules lists the transitions. An event that a state does not list is refused. The same state
-// means that the event changes no role: the command completes or repeats its other steps.
-func roleRules() map[Roles]map[RoleEvent]Roles {
-	return map[Roles]map[RoleEvent]Roles{
-		Normal: {RunEvent: Normal, PromoteAnyway: Promoted, SwitchEvent: Handover, Arrived: Normal, Demoted: Normal,
-			LoseEvent: SourceLost, ReturnEvent: Normal, ClaimEvent: Normal, ForeignEvent: Contradicted},
-		// The run reports that it cannot reach the source.
-		SourceLost: {RunEvent: SourceLost, PromoteEvent: PromotedLost, PromoteAnyway: PromotedLost, Arrived: SourceLost, Demoted: SourceLost,
-			LoseEvent: SourceLost, ReturnEvent: Normal, ClaimEvent: SourceLost, ForeignEvent: Contradicted},
-		Handover: {SwitchEvent: Handover, AbortEvent: Normal, Arrived: Switching, Demoted: Handover,
-			LoseEvent: HandoverLost, ReturnEvent: Handover, ClaimEvent: Normal, ForeignEvent: Contradicted},
-		HandoverLost: {PromoteEvent: PromotedLost, PromoteAnyway: PromotedLost, Arrived: HandoverLost, Demoted: HandoverLost,
-			LoseEvent: HandoverLost, ReturnEvent: Handover, ClaimEvent: HandoverLost, ForeignEvent: Contradicted},
-		Switching: {PromoteEvent: Switching, PromoteAnyway: Switching, SwitchEvent: Switching, Arrived: Switching, Demoted: Normal,
-			LoseEvent: PromotedLost, ReturnEvent: Switching, ClaimEvent: TwoSources, ForeignEvent: Contradicted},
-		Promoted: {PromoteEvent: Promoted, PromoteAnyway: Promoted, SwitchEvent: Promoted, Arrived: Promoted, Demoted: Normal,
-			LoseEvent: PromotedLost, ReturnEvent: Promoted, ClaimEvent: TwoSources, ForeignEvent: Contradicted},
-		PromotedLost: {RunEvent: PromotedLost, PromoteEvent: PromotedLost, PromoteAnyway: PromotedLost, Arrived: PromotedLost, Demoted: PromotedLost,
-			LoseEvent: PromotedLost, ReturnEvent: Promoted, ClaimEvent: PromotedLost, ForeignEvent: Contradicted},
-		TwoSources:   observed(TwoSources),
-		Contradicted: observed(Contradicted),
+// permits reports whether an event is permitted. A command that finds its change made completes its other steps. A run
+// whose source is lost reports that.
+func (state Roles) permits(event RoleEvent) bool {
+	switch event {
+	case RunEvent:
+		return state == Normal || state == SourceLost || state == PromotedLost
+	case PromoteEvent:
+		return state == SourceLost || state == Switching || state == Promoted || state == PromotedLost
+	case PromoteAnyway:
+		return state == Normal || state.permits(PromoteEvent)
+	case SwitchEvent:
+		return state == Normal || state == Handover || state == Switching || state == Promoted
 	}
+	return event == AbortEvent && state == Handover
 }
 
-// observed returns the rules of a state that no command leaves: only the user can.
-func observed(state Roles) map[RoleEvent]Roles {
-	out := map[RoleEvent]Roles{}
-	for _, e := range []RoleEvent{Arrived, Demoted, LoseEvent, ReturnEvent, ClaimEvent, ForeignEvent} {
-		out[e] = state
-	}
-	return out
-}
-
-// NextRoles returns the state after an event, or a refusal (fault.Refused) that changes nothing.
-func NextRoles(state Roles, event RoleEvent) (Roles, error) {
-	if next, ok := roleRules()[state][event]; ok {
-		return next, nil
+// PermitRoles returns a refusal (fault.Refused) of an event that a state does not permit, or nil.
+func PermitRoles(state Roles, event RoleEvent) error {
+	if state.permits(event) {
+		return nil
 	}
 	why, remedies := refusedRole(state, event)
-	return state, fault.Refusef(RoleHint(remedies, "JOB", "DATASET", "", ""), "%s", why)
+	return fault.Refusef(RoleHint(remedies, "JOB", "DATASET", "", ""), "%s", why)
 }
 
 // RoleRemedy is a command that ends a refusal of NextRoles.
@@ -202,11 +178,6 @@ func refusedRole(state Roles, event RoleEvent) (why string, remedies []RoleRemed
 		}
 		return "the source can be reached and is writable: two sides would be writable", one("change the roles without loss", "switch", "")
 	case SourceLost:
-		return "the source cannot be reached", one("if it is lost", "promote", "")
-	case HandoverLost:
-		if event == RunEvent {
-			return "a switch to the copy is in progress", one("", "switch", "")
-		}
 		return "the source cannot be reached", one("if it is lost", "promote", "")
 	case Handover:
 		return "a switch to the copy is in progress", []RoleRemedy{{"to complete it", "switch", ""}, {"to end it", "switch", "--abort"}}

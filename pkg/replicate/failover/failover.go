@@ -295,7 +295,7 @@ func (f *failover) checkHandover() error {
 
 // permit refuses an event in the current state.
 func (f *failover) permit(event decide.RoleEvent) error {
-	if _, err := decide.NextRoles(f.state, event); err == nil {
+	if decide.PermitRoles(f.state, event) == nil {
 		return nil
 	}
 	return f.session.RefuseRoles(f.state, event, f.t.Target.Pair(), f.source, f.target)

@@ -393,3 +393,36 @@ func TestDirectionWithoutRecords(t *testing.T) {
 	require.NoError(t, p.runJob(t, "home"))
 	require.Equal(t, p.names("src/a"), p.names("dst/copy/a"))
 }
+
+// TestStandbyOfUnknownTarget renames the target of a switched job. It expects that no run sends from the former source,
+// also if the target cannot be reached, and that another job of that source is refused, too.
+func TestStandbyOfUnknownTarget(t *testing.T) {
+	t.Parallel()
+	other := strings.NewReplacer(`"home"`, `"other"`, "dst/copy/a", "far/a").Replace(pairText)
+	p := newTwoTargets(t, pairText+other, "home", "other")
+	_, err := p.doSwitch(t, "home", failover.Options{})
+	require.NoError(t, err)
+	for _, away := range []string{"", "dst", "far"} {
+		state := p.state()
+		p.away = away
+		err = p.runJob(t, "other")
+		p.away = ""
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.ErrorContains(t, err, "src/a became a copy by job \"home\"")
+		require.Equal(t, state, p.state())
+	}
+	for _, away := range []string{"dst", ""} {
+		require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, `"near"`, `"renamed"`, 1)), 0o600))
+		p.dir = t.TempDir()
+		state := p.state()["src/a"]
+		p.away = away
+		err = p.runJob(t, "home")
+		p.away = ""
+		if away == "" {
+			require.NoError(t, err, "the role on the copy says that it is the source")
+			continue
+		}
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.Equal(t, state, p.state()["src/a"])
+	}
+}

@@ -93,17 +93,21 @@ func (s *Session) Direct(r Roles) (d Direction, err error) {
 		source.Role = zfs.Role{} // a relay: it sends on what arrives
 	}
 	var from []string
-	refused := map[string]decide.Roles{}
+	var refused error
+	names, contradicted := []string{""}, false // "" is the source alone, also of a job without targets
 	for _, t := range s.Written.Targets {
-		copied := copies[t.Name]
-		if source.Role.Kind == zfs.RoleStandby && !copied.Reached && source.Role.Target != t.Name {
+		names = append(names, t.Name)
+	}
+	for _, name := range names {
+		if source.Role.Kind == zfs.RoleStandby && !copies[name].Reached && (source.Role.Target != name || source.Role.Job != s.Job.Name) {
 			continue
 		}
-		state, reversed := decide.ObserveRoles(source.RoleSide, copied.RoleSide)
-		if _, err := decide.NextRoles(state, decide.RunEvent); err != nil {
-			refused[t.Name] = state
-		} else if reversed || state == decide.PromotedLost {
-			from = append(from, t.Name)
+		state, reversed := decide.ObserveRoles(source.RoleSide, copies[name].RoleSide)
+		switch {
+		case decide.PermitRoles(state, decide.RunEvent) != nil && (refused == nil || contradicted):
+			refused, contradicted = s.RefuseRoles(state, decide.RunEvent, name, source, copies[name]), state == decide.Contradicted
+		case decide.PermitRoles(state, decide.RunEvent) == nil && (reversed || state == decide.PromotedLost):
+			from = append(from, name)
 		}
 	}
 	switch {
@@ -111,44 +115,33 @@ func (s *Session) Direct(r Roles) (d Direction, err error) {
 		return d, fault.Refusef("keep the role of one copy, and clear the other's: zfs inherit "+zfs.RoleProperty+" DATASET",
 			"job %q: the copies on targets %s and %s are both recorded as the source", s.Job.Name, from[0], from[1])
 	case len(from) == 1:
-		now := copies[from[0]]
-		for _, t := range s.Written.Targets {
-			if t.Name == from[0] {
-				continue
-			}
-			if state, reversed := decide.ObserveRoles(now.RoleSide, copies[t.Name].RoleSide); reversed {
-				return d, s.RefuseRoles(decide.TwoSources, decide.RunEvent, t.Name, now, copies[t.Name])
-			} else if _, err := decide.NextRoles(state, decide.RunEvent); err != nil {
-				return d, s.RefuseRoles(state, decide.RunEvent, t.Name, now, copies[t.Name])
-			}
-		}
-		d = Direction{Place: from[0], Since: now.Role.Since, Promoted: true, Lost: source.Reached && !source.Exists}
-		if now.Role.Kind == "" { // it was not reached, and the former source names it
+		d = Direction{Place: from[0], Since: copies[from[0]].Role.Since, Promoted: true, Lost: source.Reached && !source.Exists}
+		if d.Since.IsZero() { // it was not reached, and the former source names it
 			d.Since = source.Role.Since
 		}
-		return d, nil
-	}
-	for _, t := range s.Written.Targets {
-		if state, is := refused[t.Name]; is && state != decide.Contradicted {
-			return d, s.RefuseRoles(state, decide.RunEvent, t.Name, source, copies[t.Name])
-		}
-	}
-	if source.Role.Kind == zfs.RoleStandby {
+		return d, s.checkOthers(from[0], copies)
+	case source.Role.Kind == zfs.RoleStandby:
 		job := source.Role.Job
 		return d, fault.Refusef("to switch back: "+s.Env.Command("switch "+job)+"\nif its source is lost: "+s.Env.Command("promote "+job),
 			"%s became a copy %s: this job must not change it", source.Name, source.Role.Describe())
-	}
-	for _, t := range s.Written.Targets {
-		if state, is := refused[t.Name]; is {
-			return d, s.RefuseRoles(state, decide.RunEvent, t.Name, source, copies[t.Name])
-		}
-	}
-	if state, _ := decide.ObserveRoles(source.RoleSide, decide.RoleSide{}); len(s.Written.Targets) == 0 { // a job without targets
-		if _, err := decide.NextRoles(state, decide.RunEvent); err != nil {
-			return d, s.RefuseRoles(state, decide.RunEvent, "", source, source)
-		}
+	case refused != nil:
+		return d, refused
 	}
 	return Direction{Promoted: source.Role.Kind == zfs.RoleSource}, source.Err
+}
+
+// checkOthers refuses a run from the copy on a target if another copy claims the source.
+func (s *Session) checkOthers(from string, copies map[string]Role) error {
+	for _, t := range s.Written.Targets {
+		state, reversed := decide.ObserveRoles(copies[from].RoleSide, copies[t.Name].RoleSide)
+		if reversed {
+			state = decide.TwoSources
+		}
+		if t.Name != from && decide.PermitRoles(state, decide.RunEvent) != nil {
+			return s.RefuseRoles(state, decide.RunEvent, t.Name, copies[from], copies[t.Name])
+		}
+	}
+	return nil
 }
 
 // Present returns the session in the direction of the roles of the source and of some targets.
@@ -163,7 +156,7 @@ func (s *Session) Present(ctx context.Context, targets []*Side) (*Session, error
 // RefuseRoles returns the refusal of an event for a pair of places with the name of its target, "" = none. It names datasets, times
 // and commands.
 func (s *Session) RefuseRoles(state decide.Roles, event decide.RoleEvent, target string, source, copied Role) error {
-	_, why := decide.NextRoles(state, event)
+	why := decide.PermitRoles(state, event)
 	for i, side := range []Role{copied, source} {
 		switch {
 		case i == 1 && side.Name == copied.Name:
