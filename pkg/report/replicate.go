@@ -31,7 +31,11 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	if p.Local {
 		alone = ", no target: sends nothing"
 	}
-	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, oneLine(p.Source), english.Plural(p.Datasets, "dataset", ""), alone)
+	source := oneLine(p.Source)
+	if !p.Switched.IsZero() {
+		source += ", the source since " + stamp(p.Switched)
+	}
+	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, source, english.Plural(p.Datasets, "dataset", ""), alone)
 	errorText(&b, "  error: ", p.Error, p.Hint)
 	if len(p.Snapshots) > 0 {
 		fmt.Fprintf(&b, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), firstOrAll(p.Snapshots, "    ", verbose))

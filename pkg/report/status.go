@@ -153,7 +153,7 @@ func lackingCopy(l status.LackingCopy) string { return oneLine(l.To) + ": " + jo
 func jobText(b *strings.Builder, j *status.JobStatus) {
 	parts := []string{oneLine(j.Source)}
 	if !j.Switched.IsZero() {
-		parts = append(parts, "the source since the switch of "+stamp(j.Switched))
+		parts = append(parts, "the source since "+stamp(j.Switched))
 	}
 	if !j.LastRun.IsZero() {
 		parts = append(parts, "last run "+stamp(j.LastRun), fmt.Sprintf("%s in %s", oneLine(j.Outcome), Seconds(j.Seconds)))

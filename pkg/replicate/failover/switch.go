@@ -231,10 +231,9 @@ func (s *roleSwitch) planOthers() {
 			} else if _, has := copied.SnapshotOf(a.BaseGUID); !has {
 				lacking++
 			} else {
-				bases[a.BaseGUID] = true
 				for _, h := range a.Held {
 					if h.Source != "" {
-						release = append(release, h.Source)
+						bases[a.BaseGUID], release = true, append(release, h.Source)
 					}
 				}
 			}
