@@ -98,8 +98,9 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	if err != nil {
 		return nil, err
 	}
-	disks := disk.Find(ctx, s, r.Env.Now().UTC().Truncate(time.Second), &sync.Mutex{}) // first: a command on a suspended pool would hang
-	s, promoted, roleErr := checkRoles(ctx, s, usable(disks, reachable(s, withheld(r.newPass(s, order{}), nil))))
+	before := r.newPass(s, order{})
+	disks := disk.Find(ctx, s, before.rec.Started, before.ledger.Locker()) // first: a command on a suspended pool would hang
+	s, promoted, roleErr := checkRoles(ctx, s, usable(disks, reachable(s, withheld(before, nil))))
 	j = s.Job
 	out := &Preview{Job: j.Name, Source: j.Source, Switched: s.State.PlaceSince, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*decision.Pruning{}}
 	var notifyErr error
@@ -107,6 +108,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		out.Error, out.Hint = notifyErr.Error(), fault.HintOf(notifyErr)
 	}
 	p := r.newPass(s, order{})
+	p.rec.Started = before.rec.Started // a login takes seconds
 	targets := usable(disks, reachable(s, withheld(p, nil)))
 	var v *decision.Survey
 	if err = roleErr; err == nil {

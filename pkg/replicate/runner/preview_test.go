@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/retention"
+	"zxfer/pkg/zfs"
 )
 
 // snapshots returns the full names of all snapshots of both sides.
@@ -86,4 +89,23 @@ func onTarget(p *Preview) (names []string) {
 		}
 	}
 	return names
+}
+
+// TestPreviewNamesItsStart expects that the snapshots of a preview have the time of its start, although reading the roles
+// of a remote host takes seconds.
+func TestPreviewNamesItsStart(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, snapshotJob())
+	var now atomic.Int64
+	now.Store(r.now)
+	r.before = func(op string, _ []string) error {
+		if op == zfs.OpGet {
+			now.Add(600)
+		}
+		return nil
+	}
+	by := New(r.dir, r, func() time.Time { return time.Unix(now.Load(), 0).UTC() }, func(string) {})
+	p, err := by.Preview(t.Context(), r.job)
+	require.NoError(t, err)
+	require.Contains(t, p.Snapshots, "src/a@s20261101-0800")
 }
