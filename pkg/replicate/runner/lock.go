@@ -12,17 +12,18 @@ import (
 
 // locked is a job that no other command may run.
 type locked struct {
-	session *session.Session
+	store   *statedir.Store
 	unlock  func()
+	session *session.Session
 	pause   *decide.Pause // permits no transfers, or nil
+	skipped *statedir.Run // the record of a run that a pause skips, nil = it runs
 }
 
-// lock locks and opens a job. l is nil if the run ends there: refused, failed or, with a record, skipped because
-// of a pause.
-func (r *Runner) lock(ctx context.Context, j *replicate.Job, wait bool) (l *locked, skipped *statedir.Run, err error) {
+// lock locks and opens a job.
+func (r *Runner) lock(ctx context.Context, j *replicate.Job, wait bool) (l *locked, err error) {
 	store, unlock, err := r.Env.LockStore(ctx, j, wait, "wait until it ends: "+r.Env.Command("run --wait "+j.Name))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() {
 		if l == nil {
@@ -32,21 +33,23 @@ func (r *Runner) lock(ctx context.Context, j *replicate.Job, wait bool) (l *lock
 	pause, extent, err := r.checkPause(j) // before the state is read, which may be damaged
 	switch {
 	case err != nil && fault.ClassOf(err) == fault.Refused:
-		return nil, nil, err
+		return nil, err
 	case err != nil:
-		return nil, nil, r.recordFailure(j, store, err)
+		return nil, r.recordFailure(j, store, err)
 	case extent == decide.RunNothing:
-		skipped, err = r.skip(j, store, pause)
-		return nil, skipped, err
+		rec := newRecord(j, r.Env.Now())
+		rec.Targets, rec.Paused, rec.Skipped = []*statedir.TargetRun{}, pause.Text(session.Stamp), true
+		rec.Conclude(rec.Started, nil, false)
+		return &locked{store: store, unlock: unlock, skipped: rec}, nil
 	}
 	s, err := r.Env.Open(j, store)
 	if err != nil {
-		return nil, nil, r.recordFailure(j, store, err)
+		return nil, r.recordFailure(j, store, err)
 	}
 	if extent != decide.RunSource || len(s.Targets) == 0 {
 		pause = nil
 	}
-	return &locked{s, unlock, pause}, nil, nil
+	return &locked{store: store, unlock: unlock, session: s, pause: pause}, nil
 }
 
 // order says what a run does, apart from the job.

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/notify"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
@@ -138,4 +139,22 @@ func TestEarlyFailureIsTheLastRun(t *testing.T) {
 	require.Equal(t, r.now, st.LastRun.Started.Unix())
 	require.Len(t, st.LastRun.Damaged, 1)
 	require.Len(t, st.LastRun.Targets, 1)
+}
+
+// TestSkippedRunRecordsItsPing expects the failed ping of a run that a pause skipped in its record.
+func TestSkippedRunRecordsItsPing(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, snapshotJob())
+	r.job.Notify = &replicate.Notify{Ping: "http://127.0.0.1:1/x"}
+	r.pause(time.Time{}, false)
+	by := r.runner(t)
+	by.Scheduled, by.PingLimits = true, &notify.Limits{Attempt: time.Second, Total: time.Second, Tries: 1}
+	run, err := by.Run(t.Context(), r.job, true)
+	require.NoError(t, err)
+	require.True(t, run.Skipped)
+	require.Len(t, run.Notes, 1)
+	log, err := statedir.Peek(r.dir, "j").Runs(9)
+	require.NoError(t, err)
+	require.Len(t, log, 1)
+	require.Equal(t, run.Notes, log[0].Notes)
 }

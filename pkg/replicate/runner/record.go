@@ -10,7 +10,6 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/damage"
-	"zxfer/pkg/replicate/decide"
 	"zxfer/pkg/replicate/session"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -96,15 +95,4 @@ func (r *Runner) recordFailure(j *replicate.Job, store *statedir.Store, err erro
 		failed = store.Save(st)
 	}
 	return errors.Join(err, failed, store.Append(rec))
-}
-
-// skip records a run that did nothing because of a pause.
-func (r *Runner) skip(j *replicate.Job, store *statedir.Store, p *decide.Pause) (*statedir.Run, error) {
-	rec := newRecord(j, r.Env.Now())
-	rec.Targets, rec.Paused, rec.Skipped = []*statedir.TargetRun{}, p.Text(session.Stamp), true
-	rec.Conclude(rec.Started, nil, false)
-	if err := store.Append(rec); err != nil {
-		return rec, fmt.Errorf("job %q: cannot store its record: %w", j.Name, err)
-	}
-	return rec, nil
 }

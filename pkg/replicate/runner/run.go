@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,12 +23,19 @@ import (
 // (fault.Refused). If the job is paused, a scheduled run does nothing, and a manual one is refused.
 func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
 	ping := r.pinger(j)
-	l, skipped, err := r.lock(ctx, j, wait)
-	if l == nil {
-		r.notifyEnd(ctx, j, ping, skipped, err)
-		return skipped, err
+	l, err := r.lock(ctx, j, wait)
+	if err != nil {
+		r.notifyEnd(ctx, j, ping, nil, err)
+		return nil, err
 	}
 	defer l.unlock()
+	if rec := l.skipped; rec != nil {
+		r.notifyEnd(ctx, j, ping, rec, nil)
+		if err := l.store.Append(rec); err != nil {
+			return rec, fmt.Errorf("job %q: cannot store its record: %w", j.Name, err)
+		}
+		return rec, nil
+	}
 	if ping != nil {
 		ping.Start(ctx)
 	}
