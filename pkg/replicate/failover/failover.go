@@ -293,6 +293,24 @@ func (f *failover) checkHandover() error {
 	return fault.Refusef("complete or end that switch: "+f.session.Env.Command("switch "+r.Job+" "+r.Target), "a switch replaces %s, started %s", f.session.Job.Source, r.Describe())
 }
 
+// checkOtherCopies refuses to make a copy the source if another one is the source already.
+func (f *failover) checkOtherCopies(ctx context.Context) error {
+	for _, t := range f.session.Targets {
+		if t == f.t || t.Target.Disk != nil || f.sourceUnknown && t.At.Local() { // a local target of another host
+			continue
+		}
+		o := f.session.ReadRole(ctx, t)
+		switch {
+		case o.Err != nil:
+			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.Name, o.Err)
+		case o.Role.Kind == zfs.RoleSource:
+			return fault.Refusef("if that copy is not used, clear its role: "+t.Host.Command("zfs", "inherit", zfs.RoleProperty, o.At),
+				"target %s: its copy %s became the source %s", t.Name, o.Dataset, o.Role.Describe())
+		}
+	}
+	return nil
+}
+
 // permit refuses an event in the current state.
 func (f *failover) permit(event decide.RoleEvent) error {
 	if decide.PermitRoles(f.state, event) == nil {

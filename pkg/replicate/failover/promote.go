@@ -57,24 +57,6 @@ func (f *failover) promote(ctx context.Context) error {
 	return nil
 }
 
-// checkOtherCopies refuses to make a copy the source if another one is the source already.
-func (f *failover) checkOtherCopies(ctx context.Context) error {
-	for _, t := range f.session.Targets {
-		if t == f.t || t.Target.Disk != nil || f.sourceUnknown && t.At.Local() { // a local target of another host
-			continue
-		}
-		o := f.session.ReadRole(ctx, t)
-		switch {
-		case o.Err != nil:
-			f.note("target %s cannot be reached: make sure that its copy is not the source: %v", t.Name, o.Err)
-		case o.Role.Kind == zfs.RoleSource:
-			return fault.Refusef("if that copy is not used, clear its role: "+t.Host.Command("zfs", "inherit", zfs.RoleProperty, o.At),
-				"target %s: its copy %s became the source %s", t.Name, o.Dataset, o.Role.Describe())
-		}
-	}
-	return nil
-}
-
 func (f *failover) planPromote(ctx context.Context) error {
 	if f.target.Role.Kind != zfs.RoleSource {
 		f.hold(f.t, f.session.Job.Tag(f.t.Name), f.copies(), nil, func(names []string) {

@@ -426,3 +426,28 @@ func TestStandbyOfUnknownTarget(t *testing.T) {
 		require.Equal(t, state, p.state()["src/a"])
 	}
 }
+
+// TestRunWithFileOfOtherHost promotes a copy with the job file of the lost source's host, and runs the job with it. The
+// dataset of this host that has the name of the source is not the source: the run refuses, and names the line to write.
+func TestRunWithFileOfOtherHost(t *testing.T) {
+	t.Parallel()
+	p := newRolePair(t)
+	require.NoError(t, p.runJob(t, "home"))
+	own, err := os.Hostname()
+	require.NoError(t, err)
+	p.rename("src/a/c", "src/x")
+	p.rename("src/a", "src/y")
+	p.dir = t.TempDir()
+	require.NoError(t, os.WriteFile(p.file, []byte(strings.Replace(pairText, "dst/copy/a", own+":dst/copy/a", 1)), 0o600))
+	_, err = p.doPromote(t, failover.Options{Mountpoint: "none"})
+	require.NoError(t, err)
+	state := p.state()
+	for range 2 {
+		err = p.runJob(t, "home")
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.ErrorContains(t, err, `target "near" is this host`)
+		require.Equal(t, "write the former source's host into the job file: source = \"HOST:src/a\"", fault.HintOf(err))
+	}
+	require.Equal(t, state, p.state())
+	require.NotContains(t, p.datasets("src"), "src/a")
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/job/ends"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/damage"
@@ -111,8 +112,9 @@ func prepare(ctx context.Context, p *pass, held map[string]string) (*prepared, e
 	if err != nil { // the source may be missing because a copy is the source
 		targets := copies()
 		defer targets.stop()
-		if turned, is := judgeRoles(ctx, p.s, role.wait()[p.s.Source], targets).(*turnError); is {
-			return ready, turned
+		judged := judgeRoles(ctx, p.s, role.wait()[p.s.Source], targets)
+		if _, turns := judged.(*turnError); turns || judged != nil && fault.ClassOf(judged) == fault.Refused {
+			return ready, judged
 		}
 		return ready, err
 	}
