@@ -206,6 +206,9 @@ func TestForeignRecords(t *testing.T) {
 	require.Len(t, runs, 3)
 	_, err = s.LastRun()
 	require.ErrorContains(t, err, "older entries would need too much memory")
+	write(runLog, strings.Repeat("x\n", 64<<20)) // takes minutes to decode
+	_, err = s.Runs(8)
+	require.ErrorContains(t, err, "older entries would need too much memory")
 	write("mail.json", strings.Repeat(" ", 17<<20))
 	mailed, err := s.Mailed()
 	require.NoError(t, err)

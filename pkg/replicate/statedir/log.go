@@ -129,7 +129,8 @@ func lastEntries[R any](s *Store, name string, n int) (out []*R, err error) {
 }
 
 // entries calls f for each entry of a log, newest first, until f returns false. It skips lines that a crash truncated. All
-// entries together may cost as much memory as one record: it returns an error for older ones.
+// lines together, which another user may have written, may cost as much memory as one record: it returns an error for
+// older ones.
 func entries[R any](s *Store, name string, f func(*R) bool) error {
 	file, size, most, err := s.openRecord(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,15 +145,12 @@ func entries[R any](s *Store, name string, f func(*R) bool) error {
 	}
 	exceeded := false
 	err = linesBackward(file, size, maxLog, func(line []byte) bool {
-		r, cost := new(R), budget.Cost(line)
+		r, cost := new(R), budget.ObjectCost+budget.Cost(line) // decoding a line that is no entry takes time, too
 		if exceeded = cost > most.cost; exceeded {
 			return false
 		}
-		if decode(line, most.cost, r) != nil {
-			return true
-		}
 		most.cost -= cost
-		return f(r)
+		return decode(line, cost, r) != nil || f(r)
 	})
 	if exceeded {
 		err = errors.Join(err, fmt.Errorf("%s: older entries would need too much memory", s.file(name)))
