@@ -196,7 +196,7 @@ func TestPromote(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, f.Steps)
 	require.Empty(t, p.role(t, "dst/copy/a").Kind)
-	f, err = p.doPromote(t, failover.Options{})
+	_, err = p.doPromote(t, failover.Options{})
 	require.NoError(t, err)
 	require.Equal(t, zfs.RoleSource, p.role(t, "dst/copy/a").Kind)
 	require.Equal(t, []string{"/data", "on", "yes", "off"}, []string{p.Get("dst/copy/a", "mountpoint"), p.Get("dst/copy/a", "canmount"), p.Get("dst/copy/a", "mounted"), p.Get("dst/copy/a", "readonly")})

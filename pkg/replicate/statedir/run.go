@@ -144,13 +144,13 @@ type State struct {
 }
 
 // Turn is Turn of the embedded state. It also turns Pools.
-func (s *State) Turn(place string, since time.Time) {
+func (st *State) Turn(place string, since time.Time) {
 	pools := map[string]*Pool{}
-	for name, p := range s.Pools {
-		pools[replicate.TurnedName(name, s.Place, place)] = p
+	for name, p := range st.Pools {
+		pools[replicate.TurnedName(name, st.Place, place)] = p
 	}
-	s.Pools = pools
-	s.State.Turn(place, since)
+	st.Pools = pools
+	st.State.Turn(place, since)
 }
 
 // NeededHolds returns a function that reports whether a job may need its hold for a target on a snapshot, by the full
