@@ -40,14 +40,15 @@ type RoleSide struct {
 	Reached bool
 	// Exists reports whether the dataset exists.
 	Exists bool
-	// Copy reports whether zxfer received the dataset, and it is read-only.
+	// Copy reports whether the job received the dataset from the other side, and it is read-only.
 	Copy bool
 	Role zfs.Role
 	// Invalid is the error of a role that zxfer did not write, or nil.
 	Invalid error
 }
 
-func (s *RoleSide) lost() bool { return !s.Reached || !s.Exists }
+// Lost reports whether the side cannot be reached, or its dataset is missing.
+func (s *RoleSide) Lost() bool { return !s.Reached || !s.Exists }
 
 // ObserveRoles returns the state of a pair. reversed reports that the sides changed their roles: then the state
 // is that of the pair whose source is target. An unreachable copy, and a pair without a copy, count as a copy without
@@ -67,9 +68,9 @@ func isReversed(source, target RoleSide) bool {
 	case source.Invalid != nil || target.Invalid != nil:
 		return false
 	case t.Kind == zfs.RoleHandover:
-		return s.Kind == zfs.RoleStandby || s.Kind == zfs.RoleSource || s.Kind == "" && source.Copy
+		return s.Kind == zfs.RoleStandby || s.Kind == zfs.RoleSource || s.Kind == "" && (source.Copy || source.Lost())
 	case t.Kind != zfs.RoleSource:
-		return s.Kind == zfs.RoleStandby && !target.Reached
+		return s.Kind == zfs.RoleStandby && target.Lost()
 	case s.Kind == zfs.RoleStandby:
 		return s.ID == t.ID
 	case s.Kind == zfs.RoleSource: // promoted after target was lost
@@ -85,7 +86,7 @@ func observeRoles(source, target RoleSide) Roles {
 		return Contradicted
 	case t.Kind == zfs.RoleHandover: // another fail over replaces this copy
 		return Contradicted
-	case t.Kind == zfs.RoleSource && source.lost():
+	case t.Kind == zfs.RoleSource && source.Lost():
 		return PromotedLost
 	case t.Kind == zfs.RoleSource:
 		switch s.Kind {
@@ -101,7 +102,7 @@ func observeRoles(source, target RoleSide) Roles {
 			}
 		}
 		return Promoted
-	case source.lost():
+	case source.Lost():
 		return SourceLost
 	case s.Kind == zfs.RoleHandover:
 		return Handover

@@ -197,7 +197,7 @@ func (f *failover) open(ctx context.Context) error {
 		f.source = written.ReadRole(ctx, written.Source)
 		done()
 	}
-	if err := f.choose(); err != nil {
+	if err := f.choose(ctx); err != nil {
 		return err
 	}
 	done := s.Activity("reading the role of the copy")
@@ -229,7 +229,7 @@ func (f *failover) open(ctx context.Context) error {
 }
 
 // choose selects the target: the named one, the only one, or the one with which the source changed its role.
-func (f *failover) choose() error {
+func (f *failover) choose(ctx context.Context) error {
 	recorded := f.session.State.Place
 	var names []string
 	for _, t := range f.session.Targets {
@@ -245,7 +245,7 @@ func (f *failover) choose() error {
 		want = switched
 	case want == "" && len(names) == 1:
 		want = names[0]
-	case want == "" && (role.Kind == zfs.RoleStandby || role.Kind == zfs.RoleHandover || recorded != ""):
+	case want == "" && (role.Kind == zfs.RoleStandby || role.Kind == zfs.RoleHandover || recorded != "" || f.unfinished(ctx)):
 		want = switched
 	case want != "" && role.Kind == zfs.RoleStandby && role.Job == f.session.Job.Name && role.Target != want:
 		return fault.Refusef("switch back first: "+f.session.Env.Command("switch "+f.session.Job.Name+" "+role.Target),
@@ -262,6 +262,18 @@ func (f *failover) choose() error {
 		return fault.Usagef("", "%s cannot have a copy of %s", f.t.Target.To, f.session.Job.Source)
 	}
 	return nil
+}
+
+// unfinished reports whether the source of a job with several targets is the source already, but the switch is not
+// complete, or its last answer was lost.
+func (f *failover) unfinished(ctx context.Context) bool {
+	role := f.source.Role
+	t := f.session.Side(role.Target)
+	if role.Kind != zfs.RoleSource || role.Job != f.session.Job.Name || t == f.session.Source {
+		return false
+	}
+	copied := f.session.ReadRole(ctx, t).Role
+	return copied.Kind != zfs.RoleStandby || copied.ID != role.ID || role.ID == f.session.State.Switch
 }
 
 // checkSides refuses a target that cannot be reached, or has no copy.

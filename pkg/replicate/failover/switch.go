@@ -231,8 +231,13 @@ func (s *roleSwitch) planOthers() {
 			} else if _, has := copied.SnapshotOf(a.BaseGUID); !has {
 				lacking++
 			} else {
+				base := "" // an interrupted switch may have dropped it from the records
+				if v, has := d.SnapshotOf(a.BaseGUID); has && len(a.Held) > 0 {
+					base, bases[a.BaseGUID] = v.In(d.Name), true
+					release = append(release, base)
+				}
 				for _, h := range a.Held {
-					if h.Source != "" {
+					if h.Source != "" && h.Source != base {
 						bases[a.BaseGUID], release = true, append(release, h.Source)
 					}
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,15 +35,29 @@ func (s *Session) ReadRole(ctx context.Context, side *Side) (o Role) {
 	for name := o.Dataset; name != ""; name = zfs.ParentOf(name) {
 		names = append(names, name)
 	}
-	found, err := side.Properties(ctx, names, "type", "readonly", zfs.FlagsProperty, zfs.RoleProperty)
+	found, err := side.Properties(ctx, names, "type", "readonly", zfs.FlagsProperty, zfs.OriginProperty, zfs.RoleProperty)
 	if err != nil {
 		o.Err = err
 		return o
 	}
 	of := found[o.Dataset]
-	o.Reached, o.Exists, o.Copy = true, of != nil, of[zfs.FlagsProperty].Local() && of["readonly"].Value == "on"
+	o.Reached, o.Exists = true, of != nil
+	o.Copy = of[zfs.FlagsProperty].Local() && of["readonly"].Value == "on" && s.received(side, of[zfs.OriginProperty])
 	o.At, o.Role, o.Invalid = zfs.RoleOf(o.Dataset, func(name string) map[string]zfs.Property { return found[name] })
 	return o
+}
+
+// received reports whether the record on a dataset of a side names this job and a place of the other side. The
+// source of a relay is a copy of another job: without this check, its target could send back to it.
+func (s *Session) received(side *Side, record zfs.Property) bool {
+	origin, err := zfs.ParseOrigin(record.Value)
+	if err != nil || !record.Local() || origin.Job != s.Job.Name {
+		return false
+	}
+	if side != s.Source {
+		return origin.Source == s.Source.At.String()
+	}
+	return slices.ContainsFunc(s.Targets, func(t *Side) bool { from := s.Root(t); return origin.Source == from.String() })
 }
 
 // Roles are the observed roles of sides.
@@ -104,7 +119,7 @@ func (s *Session) Direct(r Roles) (d Direction, err error) {
 		names = append(names, t.Name)
 	}
 	for _, name := range names {
-		if source.Role.Kind == zfs.RoleStandby && !copies[name].Reached && (source.Role.Target != name || source.Role.Job != s.Job.Name) {
+		if copied := copies[name]; source.Role.Kind == zfs.RoleStandby && copied.Lost() && (source.Role.Target != name || source.Role.Job != s.Job.Name) {
 			continue
 		}
 		state, reversed := decide.ObserveRoles(source.RoleSide, copies[name].RoleSide)
@@ -174,10 +189,13 @@ func (s *Session) RefuseRoles(state decide.Roles, event decide.RoleEvent, target
 		}
 	}
 	job := s.Job.Name
-	if r := source.Role; r.Kind == zfs.RoleHandover {
-		job, target = r.Job, r.Target
-	} else if len(s.Written.Targets) < 2 {
+	if len(s.Written.Targets) < 2 {
 		target = ""
+	}
+	for _, r := range []zfs.Role{copied.Role, source.Role} {
+		if r.Kind == zfs.RoleHandover {
+			job, target = r.Job, r.Target
+		}
 	}
 	hint := decide.RoleHint(decide.RoleRemedies(state, event), job, s.Source.At.Name, target, s.Env.Flags)
 	return fault.Refusef(hint, "job %q: %w", s.Job.Name, why)
