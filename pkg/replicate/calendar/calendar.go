@@ -31,8 +31,11 @@ const (
 	parts
 )
 
-// lastYear is the limit of systemd.
-const lastYear = 2199
+// Years of events. lastYear is the limit of systemd.
+const (
+	firstYear = 1970
+	lastYear  = 2199
+)
 
 // Parse parses a calendar event.
 //
@@ -96,7 +99,7 @@ func (e *Event) parse(spec string) error {
 	for i, of := range [parts]struct {
 		name      string
 		low, high int
-	}{{"day of the week", 0, 6}, {"year", 1970, lastYear}, {"month", 1, 12}, {"day", 1, 31}, {"hour", 0, 23}, {"minute", 0, 59}, {"second", 0, 59}} {
+	}{{"day of the week", 0, 6}, {"year", firstYear, lastYear}, {"month", 1, 12}, {"day", 1, 31}, {"hour", 0, 23}, {"minute", 0, 59}, {"second", 0, 59}} {
 		if e.sets[i], err = parseSet(text[i], of.low, of.high, i == day && e.fromEnd); err != nil {
 			return fmt.Errorf("%s: %w", of.name, err)
 		}
@@ -200,6 +203,9 @@ func (s set) full() bool { return !slices.Contains(s.members, false) }
 func (e *Event) Next(after time.Time) (time.Time, bool) {
 	zone := cmp.Or(e.zone, after.Location())
 	t := after.In(zone)
+	if t.Year() < firstYear { // in a record of another user
+		t = time.Date(firstYear, 1, 1, 0, 0, 0, 0, zone)
+	}
 	date := time.Date(t.Year(), t.Month(), t.Day(), 12, 0, 0, 0, zone)
 	for ; date.Year() <= lastYear; date = date.AddDate(0, 0, 1) {
 		if !e.sets[year].has(date.Year()) {

@@ -52,6 +52,23 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestNextAfterYearOne expects that the search for an event costs no more after a time of long ago, which the record of
+// another user may have.
+func TestNextAfterYearOne(t *testing.T) {
+	e, err := Parse("hourly")
+	require.NoError(t, err)
+	start := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC)
+	cost := func(after time.Time) int64 {
+		return testing.Benchmark(func(b *testing.B) {
+			for b.Loop() {
+				at, ok := e.Next(after)
+				require.True(t, ok && at.Sub(start) <= time.Hour)
+			}
+		}).NsPerOp()
+	}
+	require.Less(t, cost(time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)), 5*cost(start))
+}
+
 // TestNextSummerTime expects that an hour that does not exist is skipped. An hour that occurs twice
 // counts once.
 func TestNextSummerTime(t *testing.T) {
