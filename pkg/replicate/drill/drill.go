@@ -157,7 +157,7 @@ func (d *drill) targets(ctx context.Context) error {
 			continue
 		}
 		found, err := d.prepare(ctx, t)
-		if err != nil {
+		if err != nil && !errors.Is(context.Cause(ctx), statedir.ErrDeadline) { // otherwise a consequence of the deadline
 			errs = append(errs, fmt.Errorf("target %s: %w", t.Name, err))
 		}
 		for _, c := range found {

@@ -1,7 +1,10 @@
 package runner
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"zxfer/pkg/replicate/drill"
 	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/status"
+	"zxfer/pkg/zfs"
 )
 
 // TestDrillDeadline expects that an endless copy is neither good nor bad, that copies without a result keep
@@ -57,6 +61,27 @@ func TestDrillDeadline(t *testing.T) {
 		require.Len(t, d.Copies, 2)
 		require.Equal(t, "src", d.Copies[1].Source, "what was not finished comes last")
 		require.Equal(t, status.OK, r.currentStatus().State)
+	})
+}
+
+// TestDrillDeadlineBeforeCopies expects the outcome of a passed deadline if it ends a listing. The error of the
+// listing is a consequence.
+func TestDrillDeadlineBeforeCopies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, _, _ := drilled(t, &replicate.Drill{Deadline: calendar.Duration(200 * time.Millisecond)})
+		r.Around = func(ctx context.Context, op string, names []string, do func() error) error {
+			if op == zfs.OpList && slices.Contains(names, "dst/copy") {
+				<-ctx.Done()
+				return fmt.Errorf("zfs get: %w", context.Canceled)
+			}
+			return do()
+		}
+		d, err := r.drill(t, drill.Options{})
+		require.ErrorIs(t, err, statedir.ErrDeadline)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+		require.Equal(t, statedir.NotFinished, d.Outcome)
+		require.Equal(t, "the drill passed its deadline of 200ms", d.Error)
 	})
 }
 
