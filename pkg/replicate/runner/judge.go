@@ -53,14 +53,20 @@ func judgeRoles(ctx context.Context, s *session.Session, source session.Role, ta
 	all := session.Roles{s.Source: source}
 	maps.Copy(all, targets.wait())
 	to, err := s.Direct(all)
-	if err != nil || to.Place == s.State.Place {
-		return err
+	lost := to.Lost && !s.RanHere(s.Written)
+	for _, t := range s.Targets { // the source may be the promoted copy itself, with the name that it has on the other host
+		if err != nil && s.Root(t).Name == s.Source.At.Name && all[t].Role == source.Role && source.Role.Kind == zfs.RoleSource {
+			to.Place, lost = t.Name, true
+		}
 	}
-	if to.Lost {
-		if _, elsewhere := session.OnThisHost(ctx, s.Written, to.Place); elsewhere && !s.RanHere(s.Written) {
+	if lost {
+		if _, elsewhere := session.OnThisHost(ctx, s.Written, to.Place); elsewhere {
 			return fault.Refusef("write the former source's host into the job file: source = \"HOST:"+s.Source.At.Name+"\"",
 				"job %q: target %q is this host, so that the job file is that of another host, whose source is not %s here", s.Job.Name, to.Place, s.Source.At)
 		}
+	}
+	if err != nil || to.Place == s.State.Place {
+		return err
 	}
 	return &turnError{to}
 }
