@@ -93,18 +93,20 @@ func TestPromotedCopyGetsNothing(t *testing.T) {
 	}
 }
 
-// TestStandbySourceGetsNoSnapshot expects that a run takes no snapshot of a source that became a copy, which would
-// block its next receive, even if no target answers.
+// TestStandbySourceGetsNoSnapshot expects that a run takes no snapshot of a source that became a copy, or is becoming
+// one, which would block its next receive, even if no target answers.
 func TestStandbySourceGetsNoSnapshot(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}})
-	r.run(t)
-	r.now += 100
-	role := zfs.Role{Kind: zfs.RoleStandby, ID: "0123456789abcdef", Job: "j", Target: "t", Since: time.Unix(r.now, 0)}
-	r.Set("src", zfs.RoleProperty, role.String())
-	r.away = "dst"
-	before := r.names("src/a")
-	_, err := r.runner(t).Run(t.Context(), r.job, true)
-	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
-	require.Equal(t, before, r.names("src/a"))
+	for _, kind := range []zfs.RoleKind{zfs.RoleStandby, zfs.RoleHandover} {
+		r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}})
+		r.run(t)
+		r.now += 100
+		role := zfs.Role{Kind: kind, ID: "0123456789abcdef", Job: "j", Target: "t", Since: time.Unix(r.now, 0)}
+		r.Set("src", zfs.RoleProperty, role.String())
+		r.away = "dst"
+		before := r.names("src/a")
+		_, err := r.runner(t).Run(t.Context(), r.job, true)
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%s: %v", kind, err)
+		require.Equal(t, before, r.names("src/a"), kind)
+	}
 }
