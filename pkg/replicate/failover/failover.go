@@ -328,7 +328,7 @@ func (f *failover) permit(event decide.RoleEvent) error {
 	if decide.PermitRoles(f.state, event) == nil {
 		return nil
 	}
-	return f.session.RefuseRoles(f.state, event, f.t.Target.Pair(), f.source, f.target)
+	return fmt.Errorf("job %q: %w", f.session.Job.Name, f.session.RefuseRoles(f.state, event, f.t.Target.Pair(), f.source, f.target))
 }
 
 // nextPlace returns the target of the job file whose copy is the source after the change of roles, "" = the source of

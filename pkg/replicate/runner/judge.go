@@ -62,7 +62,7 @@ func judgeRoles(ctx context.Context, s *session.Session, source session.Role, ta
 	if lost {
 		if _, elsewhere := session.OnThisHost(ctx, s.Written, to.Place); elsewhere {
 			return fault.Refusef("write the former source's host into the job file: source = \"HOST:"+s.Source.At.Name+"\"",
-				"job %q: target %q is this host, so that the job file is that of another host, whose source is not %s here", s.Job.Name, to.Place, s.Source.At)
+				"target %q is this host, so that the job file is that of another host, whose source is not %s here", to.Place, s.Source.At)
 		}
 	}
 	if err != nil || to.Place == s.State.Place {

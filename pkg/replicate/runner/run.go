@@ -156,10 +156,11 @@ func deliver(ctx context.Context, p *pass, held map[string]string, ready *prepar
 		}
 		return err
 	}
-	if ready.survey, err = recheckUnchanged(ctx, p.s, ready.survey, ready.cache); err != nil {
+	v, err := recheckUnchanged(ctx, p.s, ready.survey, ready.cache)
+	if err != nil {
 		return nil, err
 	}
-	v := ready.survey
+	ready.survey = v
 	p.ledger.Confirm(func(st *statedir.State) { st.Switch = "" })
 	v.Promoted = ready.source.Role.Kind == zfs.RoleSource // the listing may lack an unchanged root
 	if err := confirm(ctx, p.s, v, p.journal.Note); err != nil {

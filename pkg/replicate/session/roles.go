@@ -133,7 +133,7 @@ func (s *Session) Direct(r Roles) (d Direction, err error) {
 	switch {
 	case len(from) > 1:
 		return d, fault.Refusef("keep the role of one copy, and clear the other's: zfs inherit "+zfs.RoleProperty+" DATASET",
-			"job %q: the copies on targets %s and %s are both recorded as the source", s.Job.Name, from[0], from[1])
+			"the copies on targets %s and %s are both recorded as the source", from[0], from[1])
 	case len(from) == 1:
 		d = Direction{Place: from[0], Since: copies[from[0]].Role.Since, Promoted: true, Lost: source.Reached && !source.Exists}
 		if d.Since.IsZero() { // it was not reached, and the former source names it
@@ -198,7 +198,7 @@ func (s *Session) RefuseRoles(state decide.Roles, event decide.RoleEvent, target
 		}
 	}
 	hint := decide.RoleHint(decide.RoleRemedies(state, event), job, s.Source.At.Name, target, s.Env.Flags)
-	return fault.Refusef(hint, "job %q: %w", s.Job.Name, why)
+	return fault.Refusef(hint, "%w", why)
 }
 
 // OnThisHost returns the job as this host sees it. On the host of a copy, the job file of the
