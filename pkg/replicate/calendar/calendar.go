@@ -202,11 +202,7 @@ func (s set) full() bool { return !slices.Contains(s.members, false) }
 // Next returns the first time of the event after the given time, or false if there is none.
 func (e *Event) Next(after time.Time) (time.Time, bool) {
 	zone := cmp.Or(e.zone, after.Location())
-	t := after.In(zone)
-	if t.Year() < firstYear { // in a record of another user
-		t = time.Date(firstYear, 1, 1, 0, 0, 0, 0, zone)
-	}
-	date := time.Date(t.Year(), t.Month(), t.Day(), 12, 0, 0, 0, zone)
+	date := firstDate(after.In(zone))
 	for ; date.Year() <= lastYear; date = date.AddDate(0, 0, 1) {
 		if !e.sets[year].has(date.Year()) {
 			date = time.Date(date.Year(), 12, 31, 12, 0, 0, 0, zone)
@@ -220,6 +216,15 @@ func (e *Event) Next(after time.Time) (time.Time, bool) {
 		}
 	}
 	return time.Time{}, false
+}
+
+// firstDate returns noon of the first date that may have an event after a time. The record of another user may have
+// any time, and a search from year 1 would take long.
+func firstDate(after time.Time) time.Time {
+	if after.Year() < firstYear {
+		return time.Date(firstYear, 1, 1, 12, 0, 0, 0, after.Location())
+	}
+	return time.Date(after.Year(), after.Month(), after.Day(), 12, 0, 0, 0, after.Location())
 }
 
 func (e *Event) onDay(date time.Time) bool {

@@ -11,7 +11,7 @@ import (
 )
 
 // checkBlockSizes refuses a change of roles after which plain increments from the copy to the source would
-// lose data. It compares each common snapshot once. The reverse job compares what arrives later.
+// lose data. It compares each common snapshot once. Later runs compare what arrives then.
 func (s *roleSwitch) checkBlockSizes(ctx context.Context) error {
 	var pairs []*plan.BlockPair
 	for _, d := range s.reads.Datasets {

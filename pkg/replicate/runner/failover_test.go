@@ -512,7 +512,7 @@ func TestSwitchToDisk(t *testing.T) {
 	require.Equal(t, state, p.state())
 }
 
-// TestSwitchReadOnlyDataset expects that the reverse job takes snapshots of a dataset that was
+// TestSwitchReadOnlyDataset expects that a run after the switch takes snapshots of a dataset that was
 // read-only on the source, although the dataset looks like a copy of another job.
 func TestSwitchReadOnlyDataset(t *testing.T) {
 	t.Parallel()
